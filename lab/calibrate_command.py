@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +40,6 @@ def calibrate(
     """
     from gpuplan.offers.catalog import load_catalog
     from gpuplan.predict.measurements import load_published_measurements
-    from gpuplan.render.progress import parts
 
     from .recalibrate import PARTS, rebuild_profiles, write_profiles
 
@@ -47,7 +48,7 @@ def calibrate(
     if accuracy and not is_packaged(output):
         hint = "leave out `--accuracy`, or run it in a clone that is installed with `pip install -e .`"
         raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
-    with parts(len(PARTS)) as (part, progress):
+    with _show_parts(len(PARTS)) as (part, progress):
         files = rebuild_profiles(
             load_published_measurements(),
             load_catalog().accelerators,
@@ -59,6 +60,37 @@ def calibrate(
     typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
     if accuracy:
         record_accuracy(output)
+
+
+@contextmanager
+def _show_parts(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Show a bar that advances by parts; yields functions that begin a part and set its current item.
+
+    Nothing is shown, and rich is not imported, when stderr is not a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield (lambda _: None), (lambda _: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[detail]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, detail="")
+        begun = 0
+
+        def begin(part: str) -> None:
+            nonlocal begun
+            bar.update(task, description=part, detail="", completed=begun)
+            begun += 1
+
+        yield begin, lambda detail: bar.update(task, detail=detail)
 
 
 def is_packaged(profiles: Path) -> bool:

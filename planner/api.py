@@ -33,7 +33,7 @@ class Estimate(PlanEstimate):
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.estimate_html import format_estimate_html
+        from .render.estimate_output import format_estimate_html
 
         return format_estimate_html(self)
 
@@ -47,7 +47,7 @@ class Estimate(PlanEstimate):
         Raises:
             UsageError: pandas is not installed (`pip install 'gpuplan[pandas]'`).
         """
-        from .render.estimate_html import build_offer_frame
+        from .render.estimate_output import build_offer_frame
 
         return build_offer_frame(self)
 

@@ -160,11 +160,10 @@ class StepTimer(StepRecorder):
         self._write()
 
     def _write(self) -> None:
-        if self.path is not None and self.document is not None:
-            from .render.output import write_text
-            from .render.profile import format_profile_json
+        if self.document is not None:
+            from .render.output import write_document
 
-            write_text(self.path, format_profile_json(self.document))
+            write_document(self.path, self.document)
 
     def _build_profile(self, status: Status) -> ProfileDocument:
         from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name

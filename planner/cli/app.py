@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
@@ -15,10 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
+from .._version import __version__
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
 from ..render.progress import say
-from .help_pages import CommandGroup, PanelCommand
+from .flags import expand_flag_groups
+from .help_pages import CommandGroup, PanelCommand, split_examples
 from .option_values import bypass_adapters
 from .parse_errors import describe_parse_error
 
@@ -28,49 +30,47 @@ LONGEST_WORD = 200
 FULL = "free some space on that disk, then repeat the command"
 MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
-# Group of the help page -> command -> its module and what it does; only the executed command is loaded.
-# Constants as `REPORT_EPILOG` are text below a command's help.
+# Group of the help page -> command -> what it does. The group's module, which is loaded for its commands only, has
+# a function for each of them, or a tuple of functions for the commands below it.
 GROUPS = {
     "Estimate": {
-        "estimate": ("estimate_commands", "Time and cost of a training run, wherever it can be rented."),
-        "breakeven": ("comparison_commands", "Compare notebooks, your machine and the clouds over runs."),
-        "rig": ("comparison_commands", "Compare buying a machine with renting."),
-        "sweep": ("comparison_commands", "Try batch sizes, precisions and devices: the best points."),
-        "epochs": ("estimate_commands", "Extrapolate how many epochs reach a target."),
-        "report": ("estimate_commands", "Write a plan as one HTML page."),
+        "estimate": "Time and cost of a training run, wherever it can be rented.",
+        "breakeven": "Compare notebooks, your machine and the clouds over runs.",
+        "rig": "Compare buying a machine with renting.",
+        "sweep": "Try batch sizes, precisions and devices: the best points.",
+        "epochs": "Extrapolate how many epochs reach a target.",
+        "report": "Write a plan as one HTML page.",
     },
     "Launch": {
-        "launch": ("launch_commands", "Start the machine of a plan, run the script, end it."),
-        "ps": ("launch_commands", "List machines that may cost money."),
-        "stop": ("launch_commands", "End runs or machines for good."),
-        "reap": ("launch_commands", "End machines that are past their cap."),
-        "export": ("export_command", "Write an offer as a file for another launcher."),
+        "launch": "Start the machine of a plan, run the script, end it.",
+        "ps": "List machines that may cost money.",
+        "stop": "End runs or machines for good.",
+        "reap": "End machines that are past their cap.",
+        "export": "Write an offer as a file for another launcher.",
     },
     "Measure": {
-        "profile": ("profile_commands", "Measure a model's step time on this machine."),
-        "benchmark": ("benchmark_command", "Measure canonical workloads on this device."),
-        "reconcile": ("profile_commands", "Compare a run with its prediction, and keep it."),
-        "accuracy": ("accuracy_commands", "Show how far predictions are off on held-out data."),
+        "profile": "Measure a model's step time on this machine.",
+        "benchmark": "Measure canonical workloads on this device.",
+        "reconcile": "Compare a run with its prediction, and keep it.",
+        "accuracy": "Show how far predictions are off on held-out data.",
     },
     "Data": {
-        "offers": ("catalog_commands", "List what can be rented, with prices."),
-        "accelerators": ("catalog_commands", "List accelerators: memory, bandwidth, peaks."),
-        "quota": ("catalog_commands", "Show how many accelerators your account may start."),
-        "catalog": ("refresh_commands", "Refresh and check prices."),
+        "offers": "List what can be rented, with prices.",
+        "accelerators": "List accelerators: memory, bandwidth, peaks.",
+        "quota": "Show how many accelerators your account may start.",
+        "catalog": "Refresh and check prices.",
     },
     "Installation": {
-        "doctor": ("doctor_command", "Show versions, devices, credentials and folders."),
-        "mcp": ("mcp_command", "Serve commands to an assistant (Model Context Protocol)."),
+        "doctor": "Show versions, devices, credentials and folders.",
+        "mcp": "Serve commands to an assistant (Model Context Protocol).",
     },
 }
-COMMANDS = {name: home for commands in GROUPS.values() for name, home in commands.items()}
+COMMANDS = {name: group for group, commands in GROUPS.items() for name in commands}
 
 
 def _print_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        from .._version import __version__
-
         typer.echo(f"gpuplan {__version__}")
         raise typer.Exit
 
@@ -118,15 +118,24 @@ def _build_app(commands: Iterable[str]) -> typer.Typer:
     )
     made.callback(invoke_without_command=True)(gpuplan)
     for name in commands:
-        module, text = COMMANDS[name]
-        home = import_module(f".{module}", __package__)
+        text = GROUPS[COMMANDS[name]][name]
+        home = import_module(f".{COMMANDS[name].lower()}_commands", __package__)
         found = getattr(home, name)
-        if isinstance(found, typer.Typer):
-            made.add_typer(found, name=name, short_help=text)
-        else:
-            epilog = getattr(home, f"{name.upper()}_EPILOG", None)
-            made.command(name, cls=PanelCommand, epilog=epilog, short_help=text)(found)
+        if callable(found):
+            _add_command(made, found, cls=PanelCommand, short_help=text)
+            continue
+        group = typer.Typer(cls=CommandGroup, help=home.HELP, rich_markup_mode=None)
+        for one in found:
+            _add_command(group, one)
+        made.add_typer(group, name=name, short_help=text)
     return made
+
+
+def _add_command(group: typer.Typer, command: Callable[..., Any], **how: Any) -> None:
+    name = command.__name__
+    text, epilog = split_examples(command.__doc__ or "", below=name in GROUPS["Estimate"])
+    flat = expand_flag_groups(command)
+    group.command(name, help=text, epilog=epilog, **how)(flat)
 
 
 def __getattr__(name: str) -> Any:
@@ -138,17 +147,16 @@ def __getattr__(name: str) -> Any:
 
 @cache_dir_restored()
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; user errors are printed on standard error.
-
-    Args:
-        arguments: Arguments without the program name.
-    """
+    """Run a command line without its program name; return its exit code, and print user errors."""
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
+    context = copy_context()
+    if debug:
+        from ..workload.capture.process import show_script_output
+
+        context.run(show_script_output.set, True)
     try:
-        with _script_output_shown() if debug else nullcontext():
-            code = _command_for(arguments)(
-                args=list(arguments), obj=tuple(arguments), prog_name="gpuplan", standalone_mode=False
-            )
+        command, line = _command_for(arguments), {"args": list(arguments), "obj": tuple(arguments)}
+        code = context.run(command, **line, prog_name="gpuplan", standalone_mode=False)
     except ModuleNotFoundError as error:
         if debug or error.name not in MODELLING:
             raise
@@ -186,18 +194,6 @@ def _end_writing(error: OSError, *, debug: bool) -> int:
         raise error
     _print_error(f"{error.filename or 'a file'} cannot be written: {error.strerror}", hint=FULL)
     return 1
-
-
-@contextmanager
-def _script_output_shown() -> Iterator[None]:
-    """Show what the user's script prints."""
-    from ..workload.capture.process import show_script_output
-
-    token = show_script_output.set(True)
-    try:
-        yield
-    finally:
-        show_script_output.reset(token)
 
 
 def _print_error(message: str, *, hint: str | None) -> None:

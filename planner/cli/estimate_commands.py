@@ -1,68 +1,59 @@
-"""`gpuplan estimate`, `gpuplan report` and `gpuplan epochs`."""
+"""`gpuplan estimate`, `breakeven`, `rig`, `sweep`, `epochs` and `report`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import NoAnswerError, UsageError
+from ..limits import MAX_BATCH_SIZE, require_count
 from ..offers.clouds import CLOUDS, COLAB
 from ..plan.estimate_request import OUTPUT, EstimateRequest
-from ..records import to_plain
-from ..render.progress import say
-from .flags import AsJson, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
-from .messages import DRY_RUN, changed_flags, format_command, suggest_next
+from ..records import Flag, to_plain
+from ..render.output import emit_result, emit_text, make_columns, require_writable, write_text
+from ..render.progress import say, status
+from .flags import OFFERS, RUN, VALUES, AsJson, ModelArgument, OutputFlags, ScriptArguments
+from .messages import TRACING, build_step_compiler, changed_flags, format_command, suggest_next
+from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
-    from ..offers.rows import Offer
     from ..plan.estimate import Estimate
     from ..plan.question import Question
     from ..workload.model import Workload
 
-OutputOption = partial(typer.Option, rich_help_panel=OUTPUT)
 
-ESTIMATE_EPILOG = """Examples:
-
-  gpuplan estimate train.py --accelerator T4 --accelerator A100-80GB
-
-  gpuplan estimate ResNet50 --samples 1281167 --epochs 90 --precision mixed_float16 --deadline 2d
-"""
-
-
-@expand_flag_groups
 def estimate(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
     request: EstimateRequest,
-    show_all: Annotated[
-        bool, OutputOption("--all", help="List every offer, not only the best per device.")
-    ] = False,
-    explain: Annotated[
-        bool, OutputOption("--explain", help="Add bottleneck, margins and assumptions below the table.")
-    ] = False,
-    breakdown: Annotated[
-        bool, OutputOption("--breakdown", help="Itemize the bills, each item with its basis.")
-    ] = False,
+    show_all: Annotated[bool, Flag("List every offer, not only the best per device.", OUTPUT, "all")] = False,
+    explain: Annotated[bool, Flag("Add bottleneck, margins and assumptions below the table.", OUTPUT)] = False,
+    breakdown: Annotated[bool, Flag("Itemize the bills, each item with its basis.", OUTPUT)] = False,
     out: OutputFlags,
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
 
     Nothing is trained. On a terminal the first line says what to take; at most ten rows follow, the picked
     ones first. A pipe gets every offer as TSV.
+
+    Examples:
+      gpuplan estimate train.py --accelerator T4 --accelerator A100-80GB
+      gpuplan estimate ResNet50 --samples 1281167 --epochs 90 --precision mixed_float16 --deadline 2d
     """
     from ..plan.estimate_model import estimate_model
     from ..plan.request import resolve_request
-    from .messages import build_step_compiler, show_estimate_progress
 
-    out.require_writable()
+    require_writable(out.output)
     asked = resolve_request(request)
-    with show_estimate_progress(model) as tell:
+    with status(TRACING.format(model)) as tell:
         result = estimate_model(
             model,
             asked.with_callback(tell),
@@ -83,7 +74,6 @@ def _show(
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.question import explain_no_answer
     from ..render.estimate_output import emit_estimate, format_estimate_json
-    from ..render.output import write_text
 
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))
@@ -96,26 +86,15 @@ def _show(
     if why is not None:
         raise why
     if sys.stderr.isatty() and not out.json_:
-        for line in notes(result, out.output):
-            say(line)
+        for note in result.workload.notes:
+            if not note.startswith(EXPECTED):
+                say(f"note: {note}")
+        if out.output is not None:
+            say(f"wrote {out.output}")
 
 
 # Beginnings of notes that say nothing which would surprise; `--explain` and JSON have them.
 EXPECTED = ("traced with Keras on ", "the model is not compiled: ")
-
-
-def notes(result: Estimate, output: Path | None) -> list[str]:
-    """Return what of the workload may be otherwise than expected, and the path of the written file."""
-    written = [] if output is None else [f"wrote {output}"]
-    told = [note for note in result.workload.notes if not note.startswith(EXPECTED)]
-    return [*(f"note: {note}" for note in told), *written]
-
-
-def _missing(workload: Workload) -> str:
-    """Return the flags that would set the length of the run."""
-    if workload.mode == "infer":
-        return "--samples N"
-    return "--samples N --epochs N" if workload.samples is None else "--epochs N"
 
 
 def next_steps(
@@ -125,12 +104,17 @@ def next_steps(
 
     Args:
         result: Estimate.
-        output: File that it was written to; None for none.
+        output: File that it was written to, if any.
         line: Command that writes it to `plan.json`.
         script_arguments: Arguments of a training script.
     """
-    if result.workload.steps is None:
-        return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
+    from ..offers.catalog import find_image, load_catalog
+
+    work = result.workload
+    if work.steps is None:
+        missing = ["--samples N"] if work.mode == "infer" or work.samples is None else []
+        missing += [] if work.mode == "infer" else ["--epochs N"]
+        return [f"add `{' '.join(missing)}` to see the time and cost of a whole run"]
     picked = result.decision.recommended
     plan = output or Path("plan.json")
     kept = [] if output is None else [format_command("report", str(output), "--open")]
@@ -138,20 +122,13 @@ def next_steps(
         return kept
     offer = result.offers[picked].offer
     if offer.provider == "local":
-        model = result.workload.model
-        return [*kept, *([shlex.join(["python", model, *script_arguments])] if model.endswith(".py") else [])]
-    if why := _find_image_problem(offer):
+        is_script = work.model.endswith(".py")
+        return [*kept, *([shlex.join(["python", work.model, *script_arguments])] if is_script else [])]
+    keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}
+    if why := find_image(load_catalog(), **keys)[1]:
         return [*kept, f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
     starting = _start_commands(plan, picked, offer.provider)
     return [*kept, *(starting if output else [f"{line} && {one}" for one in starting])]
-
-
-def _find_image_problem(offer: Offer) -> str:
-    """Return why no image that `launch` knows serves a machine; empty for the others."""
-    from ..offers.catalog import find_image, load_catalog
-
-    keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}
-    return find_image(load_catalog(), **keys)[1]
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
@@ -163,38 +140,30 @@ def _start_commands(plan: Path, picked: int | None, provider: str | None) -> lis
         rank = picked + 1
         return [format_command("export", str(plan), to=COLAB, rank=rank, output="notebook.ipynb")]
     if cloud.adapter:
-        return [format_command("launch", str(plan), DRY_RUN)]
+        return [format_command("launch", str(plan), "--dry-run")]
     return [format_command("export", str(plan), to="skypilot")] if cloud.is_rented else []
-
-
-REPORT_EPILOG = """Examples:
-
-  gpuplan estimate train.py -o plan.json && gpuplan report plan.json -o report.html
-
-  gpuplan report plan.json --open
-"""
 
 
 def report(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o plan.json`.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write the page here. Default: beside the plan, or to a pipe."),
-    ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    output: Annotated[Path | None, Flag("Write the page here. Default: beside the plan, or to a pipe.")] = None,
+    show: Annotated[bool, Flag("Open the page in the browser.", name="open")] = False,
 ) -> None:
     """Write a plan as one HTML page that opens offline: charts, tables, bills, assumptions, sources.
 
     The page holds everything that it needs, the plan itself included, and loads nothing from anywhere.
+
+    Examples:
+      gpuplan estimate train.py -o plan.json && gpuplan report plan.json -o report.html
+      gpuplan report plan.json --open
     """
+    import webbrowser
+
     from ..profile.end_to_end import read_plan
-    from ..render.output import emit_text, require_writable, write_text
-    from ..render.progress import status
     from ..render.report.page import build_report_html
 
     target = output or (plan.with_suffix(".html") if show or sys.stdout.isatty() else None)
-    if target is not None:
-        require_writable(target, flag="-o")
+    require_writable(target)
     with status("writing the page"):
         planned = read_plan(plan)
         page = build_report_html(planned)
@@ -202,8 +171,8 @@ def report(
         emit_text(page)
         return
     write_text(target, page)
-    if show:
-        _open(target)
+    if show and not webbrowser.open(address := target.resolve().as_uri()):
+        say(f"no browser could be opened; the page is {address}")
     if sys.stderr.isatty():
         say(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)")
     best = planned["decision"]["recommended"]
@@ -212,40 +181,207 @@ def report(
     suggest_next(*_start_commands(plan, picked, provider))
 
 
-def _open(page: Path) -> None:
-    """Open a page in the browser; print its address if there is none."""
-    import webbrowser
-
-    if not webbrowser.open(page.resolve().as_uri()):
-        say(f"no browser could be opened; the page is {page.resolve().as_uri()}")
-
-
-EPOCHS_EPILOG = """Examples:
-
-  gpuplan epochs history.json --metric val_accuracy --target 0.93
-
-  gpuplan epochs training.csv --metric val_loss --target 0.25 --json
-"""
-
-
 def epochs(
     history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
-    target: Annotated[float, typer.Option(help="Target value of the metric.")],
-    metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
+    target: Annotated[float, Flag("Target value of the metric.")],
+    metric: Annotated[str, Flag("Name of the metric.")] = "val_accuracy",
     json_: AsJson = False,
 ) -> None:
-    """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
-    from ..errors import NoAnswerError
+    """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known.
+
+    Examples:
+      gpuplan epochs history.json --metric val_accuracy --target 0.93
+      gpuplan epochs training.csv --metric val_loss --target 0.25 --json
+    """
     from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
-    from ..render.output import Column, emit_result
-    from ..render.progress import status
 
     with status(f"extrapolating {metric}"):
         found = forecast_epochs(read_history(history), metric=metric, target=target)
     row = to_plain(found)
-    emit_result(SCHEMA, row, [Column(key=key, header=key) for key in row], [row], as_json=json_)
+    emit_result(SCHEMA, row, make_columns(**{key: key for key in row}), [row], as_json=json_)
     if found.epochs is None:
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"
         )
     suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)
+
+
+def breakeven(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    against: Annotated[
+        str, Flag("Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six.")
+    ] = "",
+    runs: Annotated[int, Flag("Number of runs.")] = 1,
+    request: Annotated[EstimateRequest, (*RUN, *OFFERS, *VALUES, "shard", "fit")],
+    out: OutputFlags,
+) -> None:
+    """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points.
+
+    Examples:
+      gpuplan breakeven train.py --hour-value 20 --runs 10
+      gpuplan breakeven train.py --against colab-free,local,aws:g4dn.xlarge,cloud:spot --hour-value 20
+    """
+    from ..plan.breakeven import compare_alternatives
+    from ..plan.context import build_context
+    from ..plan.fit_options import prepare_fit, require_fittable
+    from ..plan.request import resolve_request
+    from ..render.comparison import describe_breakeven
+    from ..workload.capture.kept_models import keep_models_built
+
+    require_writable(out.output)
+    asked = resolve_request(request)
+    if request.fit:
+        require_fittable(asked.options)
+    with status(TRACING.format(model)) as tell, keep_models_built():
+        context = build_context(model, asked.with_callback(tell), script_arguments=script_arguments or ())
+        question, ways = asked.question, None
+        prepare = partial(prepare_fit, context, model, question, script_arguments=script_arguments or ())
+        if request.fit:
+            question, ways = prepare()
+        result = compare_alternatives(
+            context,
+            question=question,
+            against=tuple(_split(against)),
+            runs=runs,
+            ways=ways,
+            prepare=None if request.fit else prepare,
+        )
+    out.emit(describe_breakeven(result))
+    best = result.best.offer.offer
+    found = {"provider": best.provider, "accelerator": best.accelerator, "devices": best.devices}
+    flags = {**found, **changed_flags(request, *RUN, "shard", "fit"), "o": "plan.json"}
+    suggest_next(format_command("estimate", model, **flags, arguments=script_arguments), as_json=out.json_)
+
+
+OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMachine` that --assume sets
+
+
+def rig(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Model to train. Default: compare hourly prices.")
+    ] = None,
+    *,
+    accelerator: Annotated[str, Flag("Accelerator in the machine, as in `gpuplan accelerators`.")],
+    price: Annotated[float, Flag("Price of the whole machine in dollars.")],
+    devices: Annotated[float, Flag("Number of accelerators.")] = 1.0,
+    electricity: Annotated[float, Flag("Price of electricity in dollars per kWh.")] = 0.17,
+    hours_a_week: Annotated[float, Flag("Hours of training per week.")] = 20.0,
+    assume: Annotated[
+        Sequence[str],
+        Flag(
+            "Replace an assumption: power_w=450 (while training; default: limit of the boards plus 150), "
+            "idle_power_w=0, value_lost_per_year=0.3."
+        ),
+    ] = (),
+    request: Annotated[EstimateRequest, RUN],
+    out: OutputFlags,
+) -> None:
+    """Compare buying a machine with renting: the month from which on buying pays off.
+
+    Examples:
+      gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30
+      gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
+    """
+    from ..offers.user_prices import require_power_w
+    from ..plan.buy_or_rent import OwnedMachine, compare_by_price, compare_for_work
+    from ..plan.context import build_context
+    from ..plan.cost_terms import take_overrides
+    from ..plan.request import resolve_request
+    from ..render.comparison import describe_rig
+
+    require_writable(out.output)
+    own, other = take_overrides(assume, {name: name for name in OWN})
+    asked = resolve_request(replace(request, assume=other))
+    name = asked.catalog.names.resolve(accelerator)
+    if "power_w" not in own:
+        own["power_w"] = require_power_w(asked.catalog.accelerators[name], devices)
+    owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
+    if model is None:
+        result = compare_by_price(
+            owned, accelerator=name, devices=devices, catalog=asked.catalog, terms=asked.terms
+        )
+    else:
+        with status(TRACING.format(model)) as tell:
+            context = build_context(model, asked.with_callback(tell))
+            result = compare_for_work(
+                owned, accelerator=name, devices=devices, context=context, question=asked.question
+            )
+    out.emit(describe_rig(result))
+    if model is None:
+        step = format_command("rig", "MODEL", accelerator=name, price=price)
+    else:
+        step = format_command("breakeven", model, **changed_flags(request, *RUN))
+    suggest_next(step, as_json=out.json_)
+
+
+def sweep(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    batch_sizes: Annotated[
+        str | None, Flag("Batch sizes per device, comma-separated. Default: half, once and twice the model's.")
+    ] = None,
+    precisions: Annotated[str, Flag("Precisions, comma-separated.")] = "float32,mixed_float16",
+    request: Annotated[EstimateRequest, ("samples", "epochs", *OFFERS, "shard", "assume")],
+    out: OutputFlags,
+) -> None:
+    """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only.
+
+    Examples:
+      gpuplan sweep train.py --batch-sizes 32,64,128
+      gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --precisions float32,mixed_float16
+    """
+    from ..plan.context import build_context
+    from ..plan.request import resolve_request
+    from ..plan.sweep import sweep
+    from ..render.comparison import describe_sweep
+    from ..workload.capture.kept_models import keep_models_built
+    from ..workload.capture.load import load_workload
+
+    sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
+    require_writable(out.output)
+    asked = resolve_request(request)
+    with status(TRACING.format(model)) as tell, keep_models_built():
+        context = build_context(model, asked.with_callback(tell), script_arguments=script_arguments or ())
+        own = context.workload
+        usual = sorted({max(1, own.batch_size // 2), own.batch_size, 2 * own.batch_size})
+
+        def trace(batch_size: int, precision: str) -> Workload:
+            if (batch_size, precision) == (own.batch_size, own.precision):
+                return own
+            tell(f"batch size {batch_size}, {precision}")
+            changed = replace(context.options, batch_size=batch_size, precision=precision)
+            return load_workload(model, options=changed, argv=script_arguments or ())
+
+        result = sweep(
+            context,
+            question=asked.question,
+            batch_sizes=sizes or usual,
+            precisions=_split(precisions),
+            trace=trace,
+        )
+    out.emit(describe_sweep(result))
+    trial = result.trials[0]
+    found = {"accelerator": trial.taken.offer.accelerator, "devices": trial.taken.offer.devices}
+    work = {"batch_size": trial.batch_size, "precision": trial.precision, "o": "plan.json"}
+    flags = {**found, **changed_flags(request, "samples", "epochs", "shard"), **work}
+    name = result.context.workload.model
+    suggest_next(format_command("estimate", name, **flags, arguments=script_arguments), as_json=out.json_)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse_batch_sizes(text: str) -> list[int]:
+    """Parse batch sizes; UsageError for anything but integers of at least 1."""
+    sizes = _split(text)
+    if not sizes or not all(part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes):
+        raise UsageError(
+            f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
+        )
+    for size in (found := [int(part) for part in sizes]):
+        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
+    return found

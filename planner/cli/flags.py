@@ -15,6 +15,7 @@ import typer
 
 from ..plan.estimate_request import OUTPUT, USUAL
 from ..records import Flag, Frozen, iter_field_parameters
+from ..render.output import Answer, write_document
 from .option_values import complete_accelerators, complete_providers, complete_regions
 
 ModelArgument = Annotated[
@@ -53,21 +54,21 @@ ScriptArguments = Annotated[
     ),
 ]
 Backend = Annotated[
-    Literal["jax", "tensorflow", "torch"] | None,
-    typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
+    Literal["jax", "tensorflow", "torch"] | None, Flag("Keras's backend. Default: KERAS_BACKEND, else jax.")
 ]
-Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, Flag("Device to compute on.")]
+AsJson = Annotated[bool, Flag("Print JSON instead of a table.", name="json")]
 
 LAUNCH = ("rank", "script", "source", "max_usd", "max_hours")
 RUN = ("batch_size", "samples", "epochs", "steps", "precision")
 OFFERS = ("accelerators", "providers", "regions", "purchase", "devices")
 VALUES = ("deadline", "budget", "hour_value", "wait_value", "assume")
 COMPLETIONS = {"accelerator": complete_accelerators, "provider": complete_providers, "region": complete_regions}
+SHORT = {"output": ["-o"], "option": ["-O"], "yes": ["-y"]}
 
 
 def _build_parameter(parameter: Parameter) -> Parameter:
-    """Return a field of a request as a parameter of a command; other parameters as they are."""
+    """Return a flag of a command or a field of a request as typer takes it; other parameters as they are."""
     flag = next((one for one in getattr(parameter.annotation, "__metadata__", ()) if isinstance(one, Flag)), None)
     if flag is None:
         return parameter
@@ -75,6 +76,7 @@ def _build_parameter(parameter: Parameter) -> Parameter:
     name = flag.name or parameter.name.replace("_", "-")
     option = typer.Option(
         f"--{name}",
+        *SHORT.get(name, ()),
         help=f"{flag.help.rstrip('.')}; repeatable." if several else flag.help,
         metavar=flag.metavar or None,
         rich_help_panel=flag.panel,
@@ -95,55 +97,42 @@ def _find_value_type(kind: Any) -> tuple[Any, bool]:
 class OutputFlags(Frozen):
     """Output besides a table on standard output."""
 
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write the JSON here.", rich_help_panel=USUAL)
-    ] = None
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)
-    ] = False
+    output: Annotated[Path | None, Flag("Also write the JSON here.", USUAL)] = None
+    json_: Annotated[bool, Flag("Print JSON instead of a table.", OUTPUT, "json")] = False
 
-    def require_writable(self) -> None:
-        """Raise UsageError before the work starts if the file is not writable."""
-        from ..render.output import require_writable
-
-        if self.output is not None:
-            require_writable(self.output, flag="-o")
-
-    def write(self, build: Callable[[], dict[str, Any]]) -> None:
-        """Write a document with its schema to the file, if one is given; it is built only then."""
-        from ..render.output import format_json, write_text
-
-        if self.output is not None:
-            document = build()
-            write_text(self.output, format_json(document.pop("schema"), document))
+    def emit(self, answer: Answer) -> None:
+        """Write an answer to the file, if one is given, and to standard output."""
+        write_document(self.output, answer.document)
+        answer.emit(as_json=self.json_)
 
 
 R = TypeVar("R")
 
 
 def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Expand dataclass parameters of a command into their fields.
+    """Return a command as typer takes it: `Flag`s as options, and its dataclasses as their fields.
 
     The command line has one flag per field, in their order; the command receives the object. Of an annotation
     `Annotated[RECORD, (NAME, ...)]` only the named fields are flags. Groups must follow the command's positional
-    parameters.
+    parameters. What is not given has the default of the command or of the field.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: parts for name, hint in hints.items() if (parts := _find_fields(hint))}
 
     @wraps(command)
     def flat(*args: Any, **flags: Any) -> R:
+        given = {key: value for key, value in flags.items() if value is not None}
         for name, (record, parameters) in groups.items():
-            given = {one.name: flags.pop(one.name) for one in parameters}
-            flags[name] = record(**{key: value for key, value in given.items() if value is not None})
-        return command(*args, **flags)
+            fields = [one.name for one in parameters if one.name in given]
+            given[name] = record(**{key: given.pop(key) for key in fields})
+        return command(*args, **given)
 
     signature = inspect.signature(command)
     parameters = [
-        one
+        _build_parameter(one)
         for name, parameter in signature.parameters.items()
         for one in (
-            map(_build_parameter, groups[name][1])
+            groups[name][1]
             if name in groups
             else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typer.core import TyperCommand, TyperGroup
@@ -15,6 +17,20 @@ ARGUMENTS, OPTIONS = "Arguments", "Options"
 MOST_IN_ONE = 15  # flags of a command that are listed without panels
 LONGEST = 200  # of what a command does, which is never cut [characters]
 WIDEST = 28  # of the first column [characters]
+
+
+def split_examples(documentation: str, *, below: bool) -> tuple[str, str | None]:
+    """Return the help of a command, its examples as paragraphs, and what stands below its options.
+
+    Args:
+        documentation: Docstring of the command.
+        below: Whether its examples stand below the options.
+    """
+    text, word, lines = inspect.cleandoc(documentation).partition("Examples:\n")
+    if not word or text.endswith("\b\n"):
+        return re.sub(r"(?<!\n)\nExample: ", "\n\nExample: ", f"{text}{word}{lines}"), None
+    examples = f"{word}{lines}".replace("\n", "\n\n")
+    return (text, examples) if below else (text + examples, None)
 
 
 class PanelCommand(TyperCommand):
@@ -46,7 +62,7 @@ class PanelCommand(TyperCommand):
 class CommandGroup(TyperGroup):
     """Program whose help lists the commands by group, also those whose modules are not loaded."""
 
-    groups: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {}  # -> command -> its module, what it does
+    groups: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # -> command -> what it does
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group, one a line; those of a command below the program in one group."""
@@ -58,4 +74,4 @@ class CommandGroup(TyperGroup):
         width = max(len(name) for commands in self.groups.values() for name in commands)
         for group, commands in self.groups.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])

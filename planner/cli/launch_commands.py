@@ -1,9 +1,11 @@
-"""`gpuplan launch`, `ps`, `stop` and `reap`."""
+"""`gpuplan launch`, `ps`, `stop`, `reap` and `export`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,10 +14,12 @@ import typer
 
 from ..errors import GpuplanError, NoAnswerError, UsageError, escape_controls
 from ..launch.arguments import LaunchArgs
-from ..records import to_plain
-from ..render.progress import say
-from .flags import LAUNCH, AsJson, ScriptArguments, expand_flag_groups
-from .messages import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
+from ..records import Flag, to_plain
+from ..render.output import emit_json, emit_rows, emit_text, require_writable, write_document, write_text
+from ..render.progress import say, status
+from ..settings import load_settings
+from .flags import LAUNCH, AsJson, ScriptArguments
+from .messages import WITHOUT_DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.cloud_adapter import RunOutcome
@@ -31,22 +35,17 @@ def plan_launch(
     from ..launch.core.upload import describe_secrets
     from ..offers.catalog import load_user_catalog
     from ..render.launch import plan_text
-    from ..render.output import emit_json, emit_text, format_json, write_text
-    from ..render.progress import status
-    from ..settings import load_settings
 
     with status("planning the launch"):
         made = build_launch_plan(asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run)
-    payload = made.to_json()
-    schema = payload.pop("schema")
-    if output is not None:
-        write_text(output, format_json(schema, payload))
+    document = made.to_json()
+    write_document(output, document)
     if dry_run:
-        emit_json(schema, payload) if as_json else emit_text(plan_text(made.to_json()))
+        emit_json(document["schema"], document) if as_json else emit_text(plan_text(document))
         step = WITHOUT_DRY_RUN if output is None else format_command("launch", str(output))
         suggest_next(step, as_json=as_json)
     elif not as_json:
-        say(plan_text(made.to_json(), calls=False).rstrip())
+        say(plan_text(document, calls=False).rstrip())
     if left := describe_secrets(made.request.spec.source, remote=launcher.adapter(made.request.provider).remote):
         say(left)
     return made
@@ -63,8 +62,7 @@ def _warn_of_early_end(plan: LaunchPlan, launcher: Launcher, *, yes: bool) -> No
     """Say that the last machine of a run ended before it trained; NoAnswerError if nobody reads it."""
     from ..launch.build_plan import find_early_end
 
-    reason = find_early_end(plan, launcher)
-    if reason is None:
+    if (reason := find_early_end(plan, launcher)) is None:
         return
     message = f"the last machine of this run ended before training: {reason}"
     if yes:
@@ -76,7 +74,6 @@ def _warn_of_early_end(plan: LaunchPlan, launcher: Launcher, *, yes: bool) -> No
 def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
     """Apply a plan, and wait for its end if requested; an interrupt prints how to see and stop the run."""
     from ..launch.outcome import wait_for_end
-    from ..render.progress import status
 
     try:
         with status(f"starting run {plan.run}", wanted=not as_json):
@@ -101,8 +98,6 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     from ..launch.outcome import compare_with_plan
     from ..launch.reports import describe_end
     from ..render.launch import COMPARISON_COLUMNS
-    from ..render.output import emit_json, emit_rows
-    from ..render.progress import say
 
     rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
@@ -116,15 +111,10 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
         raise GpuplanError(problem, hint=way)
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
-Provider = Annotated[list[str] | None, typer.Option(help="Only this provider; repeatable.")]
-Owner = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="End another installation's machines, by its id (`gpuplan ps --cloud`)."),
-]
+Yes = Annotated[bool, Flag("Do not ask; required without a terminal.")]
+Provider = Annotated[Sequence[str], Flag("Only this provider.")]
 
 
-@expand_flag_groups
 def launch(
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")
@@ -132,42 +122,25 @@ def launch(
     script_arguments: ScriptArguments = None,
     *,
     request: Annotated[LaunchArgs, (*LAUNCH, "name")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-O", help="Provider option NAME=VALUE; repeatable.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the exact calls, without credentials.")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the run has ended; Ctrl-C leaves it running.")
-    ] = False,
-    via: Annotated[
-        Literal["skypilot"] | None, typer.Option(help="Start it with an installed engine: `sky`.")
-    ] = None,
+    option: Annotated[Sequence[str], Flag("Provider option NAME=VALUE.")] = (),
+    dry_run: Annotated[bool, Flag("Print the exact calls, without credentials.")] = False,
+    wait: Annotated[bool, Flag("Wait until the run has ended; Ctrl-C leaves it running.")] = False,
+    via: Annotated[Literal["skypilot"] | None, Flag("Start it with an installed engine: `sky`.")] = None,
     yes: Yes = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the launch plan here.")] = None,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print the plan as one object, and events one per line.")
-    ] = False,
+    output: Annotated[Path | None, Flag("Write the launch plan here.")] = None,
+    json_: Annotated[bool, Flag("Print the plan as one object, and events one per line.", name="json")] = False,
 ) -> None:
     """Start the machine that a plan chose, run the script on it, and make sure that it stops.
 
     Launching the same plan again continues the same run; nothing is started twice.
 
     Example: gpuplan launch plan.json --dry-run
-
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..render.output import require_writable
-    from ..settings import load_settings
-
-    if output is not None:
-        require_writable(output, flag="-o")
-    arguments, options = tuple(script_arguments or ()), _parse_options(option or [])
+    require_writable(output)
+    arguments, options = tuple(script_arguments or ()), _parse_options(option)
     asked = replace(request, path=plan, arguments=arguments, options=options, settings=load_settings())
     if via is not None:
-        from .export_command import hand_over_to_sky
-
         hand_over_to_sky(asked, dry_run=dry_run, output=output, confirm=partial(_confirm, yes=yes))
         return
     launcher = _launcher(as_json=json_)
@@ -179,28 +152,21 @@ def launch(
 
 
 def ps(
-    cloud: Annotated[
-        bool, typer.Option("--cloud", help="Also query the clouds for machines with gpuplan's tags.")
-    ] = False,
-    provider: Provider = None,
+    cloud: Annotated[bool, Flag("Also query the clouds for machines with gpuplan's tags.")] = False,
+    provider: Provider = (),
     json_: AsJson = False,
 ) -> None:
     """List the machines that may cost money: those of the ledger and, with --cloud, those with gpuplan's tags.
 
     Example: gpuplan ps --cloud --provider aws
-
     Example: gpuplan ps --json
     """
-    from datetime import UTC, datetime
-
     from ..launch.core.error_messages import Failures
     from ..launch.listing import listed
     from ..render.launch import MACHINE_COLUMNS
-    from ..render.output import emit_json, emit_rows
-    from ..render.progress import say, status
 
     launcher, failures = _launcher(as_json=json_), Failures()
-    providers = launcher.providers_to_ask(provider or (), cloud=cloud)
+    providers = launcher.providers_to_ask(provider, cloud=cloud)
     asked = [name for name, why in providers.items() if not why]
     with status(f"querying {', '.join(asked) or 'the ledger'}"):
         runs = launcher.ledger.histories(failures)
@@ -218,40 +184,36 @@ def ps(
         for name, why in not_asked.items():
             say(f"not asked: {name}: {why}")
         for row in rows:
-            if row["changed_tags"]:
-                what = ", ".join(row["changed_tags"])
+            if what := ", ".join(row["changed_tags"]):
                 say(f"the tags of {row['id']} differ from its record, which counts: {what}")
     failures.raise_any()
-    if not json_:
-        otherwise = format_command("launch", "PLAN", DRY_RUN) if cloud else format_command("ps", "--cloud")
-        suggest_next(format_command("stop", rows[0]["id"]) if rows else otherwise)
+    otherwise = ("launch", "PLAN", "--dry-run") if cloud else ("ps", "--cloud")
+    suggest_next(format_command(*(("stop", rows[0]["id"]) if rows else otherwise)), as_json=json_)
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="IDs of runs or machines.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All machines in the ledger and with gpuplan's tags.")
-    ] = False,
-    provider: Provider = None,
-    owner: Owner = None,
+    everything: Annotated[bool, Flag("All machines in the ledger and with gpuplan's tags.", name="all")] = False,
+    provider: Provider = (),
+    owner: Annotated[
+        str | None, Flag("End another installation's machines, by its id (`gpuplan ps --cloud`).", metavar="ID")
+    ] = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
     """End runs or machines for good, wait until they are gone, and remove what belonged to them.
 
     Example: gpuplan stop --all --yes
-
     Example: gpuplan stop --all
     """
     from ..launch.core.error_messages import Failures
-    from ..render.progress import status
 
     if bool(ids) == everything:
         raise UsageError("`gpuplan stop` takes IDs, or `--all`", hint="`gpuplan ps` lists the IDs")
     launcher = _launcher(as_json=json_, owner=owner)
     failures = Failures()
     with status("looking for machines"):
-        wanted = launcher.to_stop(ids or [], providers=provider or (), regions=None, failures=failures)
+        wanted = launcher.to_stop(ids or [], providers=provider, regions=None, failures=failures)
     if not wanted:
         failures.raise_any()
         say("nothing to stop")
@@ -265,20 +227,17 @@ def stop(  # noqa: PLR0917 - one argument a flag
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
-def reap(provider: Provider = None, json_: AsJson = False) -> None:
+def reap(provider: Provider = (), json_: AsJson = False) -> None:
     """End machines that are past their cap, and clean up after runs whose machines are gone.
 
     Safe to run from a timer, as often as you like.
 
     Example: gpuplan reap --provider aws
-
     Example: gpuplan reap --json
     """
-    from ..render.progress import status
-
     launcher = _launcher(as_json=json_)
     with status("looking for machines that are past their cap", wanted=not json_):
-        asked = launcher.providers_to_ask(provider or (), cloud=True)
+        asked = launcher.providers_to_ask(provider, cloud=True)
         ended = launcher.reap([name for name, why in asked.items() if not why], regions=None)
     if not json_:
         say(f"{len(ended)} machines were past their cap")
@@ -291,15 +250,10 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     from ..launch.core.launch_plan import LaunchEvent
     from ..owner import require_owner
     from ..render.launch import event_line
-    from ..render.output import emit_text
-    from ..settings import load_settings
 
     def tell(event: LaunchEvent) -> None:
-        data = event.model_dump(mode="json")
-        if as_json:
-            emit_text(f"{event_line(data, as_json=True)}\n")
-        else:
-            say(event_line(data, as_json=False))
+        line = event_line(event.model_dump(mode="json"), as_json=as_json)
+        emit_text(f"{line}\n") if as_json else say(line)
 
     return create_launcher(load_settings(), notify=tell, owner=None if owner is None else require_owner(owner))
 
@@ -314,7 +268,7 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise NoAnswerError("nothing was done")
 
 
-def _parse_options(options: list[str]) -> dict[str, str]:
+def _parse_options(options: Sequence[str]) -> dict[str, str]:
     """Parse NAME=VALUE arguments; UsageError for anything else."""
     pairs = [one.partition("=") for one in options]
     for name, equals, value in pairs:
@@ -323,3 +277,61 @@ def _parse_options(options: list[str]) -> dict[str, str]:
                 f"`--option {name}{equals}{value}` is not NAME=VALUE", hint="write `-O zone=us-east-1a`"
             )
     return {name: value for name, _, value in pairs}
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
+    script_arguments: ScriptArguments = None,
+    *,
+    to: Annotated[Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], Flag("Target launcher.")],
+    request: Annotated[LaunchArgs, LAUNCH],
+    output: Annotated[Path | None, Flag("Write the file here.")] = None,
+    json_: Annotated[bool, Flag("Print JSON instead of YAML.", name="json")] = False,
+) -> None:
+    """Write the offer chosen in a plan as a file for another launcher.
+
+    SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab. Each file carries the engine's own
+    automatic stop and deadline, and a comment at its top says what they do not cover.
+
+    Example: gpuplan export plan.json --to skypilot -o task.yaml
+    Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
+    """
+    from ..launch.export import export_offer
+    from ..render.launch import format_export
+
+    require_writable(output)
+    asked = replace(request, path=plan, arguments=tuple(script_arguments or ()), settings=load_settings())
+    payload = export_offer(asked, engine=to, file=str(output or "FILE"))
+    if payload["instead_of"]:
+        say(f"note: {payload['provider']} {payload['offer']['instance_type']} {payload['instead_of']}")
+    if json_:
+        emit_json("gpuplan.export/1", payload)
+    if output is not None:
+        write_text(output, format_export(payload))
+        say(f"wrote {output}; start it with `{payload['apply']}`")
+        suggest_next(payload["apply"], as_json=json_)
+    elif not json_:
+        emit_text(format_export(payload))
+        suggest_next(f"add `-o FILE`, then {payload['apply']}")
+
+
+def hand_over_to_sky(
+    asked: LaunchArgs, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
+) -> None:
+    """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
+    from ..launch.export import export_offer
+    from ..launch.export.engines import launch_with_sky, require_sky
+    from ..render.launch import format_export
+
+    file = output or Path("gpuplan-task.yaml")
+    task = export_offer(asked, engine="skypilot", file=str(file))
+    if dry_run:
+        emit_text(format_export(task))
+        suggest_next(WITHOUT_DRY_RUN)
+        return
+    require_sky()
+    say(format_export(task).rstrip())
+    confirm(f"start it with `sky`, for ${task['worst_case_usd']:.2f} plus what SkyPilot adds?")
+    write_text(file, format_export(task))
+    launch_with_sky(task, file)
+    say(f"handed over to SkyPilot: `sky status` shows it, `{task['stop']}` ends it")

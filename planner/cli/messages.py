@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import Flag, iter_field_parameters
@@ -16,17 +15,12 @@ if TYPE_CHECKING:
 
     from ..plan.compilation import StepCompiler
 
-DRY_RUN = "--dry-run"
-WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
+TRACING = "building, tracing and planning {} (nothing is trained)"
+WITHOUT_DRY_RUN = "the same without `--dry-run`"
 
 
 def suggest_next(*steps: str, as_json: bool = False) -> None:
-    """Print suggested commands on standard error of a terminal, unless the output is JSON or redirected.
-
-    Args:
-        steps: Alternative commands, or sentences with one.
-        as_json: Whether the output is JSON.
-    """
+    """Print alternative commands, or sentences with one, on a terminal, unless the output goes to a program."""
     if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
         say(f"next: {', or '.join(steps)}")
 
@@ -68,21 +62,11 @@ def _flag(name: str, value: object) -> Iterator[str]:
             yield f"{one:g}" if isinstance(one, float) else str(one)
 
 
-def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Show progress of tracing and planning a model; yields a function that sets the current item."""
-    from ..render.progress import status
-
-    return status(f"building, tracing and planning {model} (nothing is trained)")
-
-
 def build_step_compiler(tell: Callable[[str], None]) -> StepCompiler:
     """Build the compilation function, with progress messages."""
     from ..plan.compilation import StepCompiler
 
-    def told(accelerator: str, done: int, total: int) -> None:
-        tell(f"compiling for {accelerator}, {done} of {total} done")
-
-    def warn(line: str) -> None:
-        sys.stderr.write(f"warning: {line}\n")
-
-    return StepCompiler(tell=told, warn=warn)
+    return StepCompiler(
+        tell=lambda accelerator, done, total: tell(f"compiling for {accelerator}, {done} of {total} done"),
+        warn=lambda line: say(f"warning: {line}"),
+    )

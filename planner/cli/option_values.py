@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import UsageError
-from .removed_options import find_replacement
+from .spellings import find_replacement, read_spellings
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -34,12 +34,6 @@ WRITTEN = re.compile(
     r"(?P<sign>\$?)(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE]\+?\d{1,3})?|\.\d+) ?"
     r"(?P<multiple>[kKmMbBGT]?) ?(?P<unit>\$?|usd|USD|dollars?)"
 )
-# What people call a choice, by the choice.
-CALLED = {
-    "preemptible": "spot", "inference": "infer", "predict": "infer", "training": "train", "price": "cost",
-    "duration": "time", "speed": "time", "carbon": "co2", "sky": "skypilot", "k8s": "kubernetes",
-    "pytorch": "torch", "tf": "tensorflow", "cuda": "gpu",
-}  # fmt: skip
 
 
 def bypass_adapters(command: Any) -> None:
@@ -134,8 +128,8 @@ def _read_choice(text: str, choices: tuple[str, ...], *, flag: str) -> str:
     key = re.sub(r"[\s_-]", "", text.lower())
     if text in choices or key in plain:
         return text if text in choices else plain[key]
-    if CALLED.get(key) in choices:
-        return CALLED[key]
+    if (called := read_spellings()["choices"].get(key)) in choices:
+        return str(called)
     close = difflib.get_close_matches(key, plain, n=1)
     words = " or ".join(f"`{flag} {choice}`" for choice in ([plain[close[0]]] if close else choices))
     raise UsageError(f"`{flag} {text}` is none of {', '.join(choices)}", hint=f"type {words}")
@@ -149,32 +143,21 @@ def convert_plain_value(parameter: Any, value: Any) -> tuple[bool, Any]:
         value: Value from the command line, the environment or the default.
     """
     annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-    info = getattr(getattr(parameter, "type_descriptor", None), "parameter_info", None)
-    if annotation is None or getattr(info, "parser", None) is not None:
-        return False, None
     several = bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1
+    if annotation is None or not (several or value is None or type(value) is str):
+        return False, None
     if value is None:
         return not parameter.required, () if several else None
     if several:
         wanted = get_args(annotation)
         texts = isinstance(value, (list, tuple)) and all(type(one) is str for one in value)
         return bool(texts and value) and wanted == (str,), list(value) if texts else None
-    return _plain(annotation, info, value)
-
-
-def _plain(annotation: Any, info: Any, value: Any) -> tuple[bool, Any]:
-    """Return whether a value is plain text, one of the choices, or a decimal number of the expected type."""
-    if type(value) is not str:
-        return False, None
     if annotation is str:
         return True, value
     if get_origin(annotation) is Literal:
         return value in get_args(annotation), value
     digits = value.isascii() and value.isdecimal() and len(value) <= LONGEST_NUMBER
-    unlimited = getattr(info, "min", None) is None and getattr(info, "max", None) is None
-    if annotation is int and digits and unlimited:
-        return True, int(value)
-    return False, None
+    return (True, int(value)) if annotation is int and digits else (False, None)
 
 
 def _complete_from(find_names: Callable[[Catalog], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -10,41 +10,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from .removed_options import find_replacement
+from .spellings import find_replacement, read_spellings
 
-# What other tools call an option, or people guess, by the option; a number means how many.
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "--accelerator": ("--device", "--gpu", "--gpus", "--gpu-type", "--tpu", "--chip", "--card", "--machine"),
-    "--devices": ("--gpu", "--gpus", "--num-gpus", "--ngpus", "--gpu-count", "--nproc-per-node", "--device"),
-    "--batch-size": ("--batch", "--bs", "--batchsize", "--global-batch-size", "--per-device-batch-size"),
-    "--epochs": ("--epoch", "--num-epochs", "--nepochs", "--passes"),
-    "--samples": ("--dataset-size", "--num-samples", "--images", "--examples"),
-    "--steps": ("--max-steps", "--num-steps", "--iterations", "--iters"),
-    "--provider": ("--cloud", "--clouds"),
-    "--region": ("--zone", "--location"),
-    "--budget": ("--max-cost", "--max-price", "--cost", "--price", "--money", "--max-usd"),
-    "--max-usd": ("--budget", "--max-cost", "--max-price"),
-    "--deadline": ("--time", "--max-time", "--timeout", "--hours", "--within", "--max-hours"),
-    "--max-hours": ("--deadline", "--time", "--max-time", "--timeout", "--hours"),
-    "--precision": ("--dtype", "--mixed-precision", "--policy"),
-    "--hosts": ("--nodes", "--num-nodes", "--machines"),
-    "--output": ("--out", "--save", "--file"),
-    "--purchase spot": ("--spot", "--preemptible"),
-    "--purchase on-demand": ("--on-demand", "--ondemand"),
-    "--precision mixed_float16": ("--fp16", "--amp", "--half"),
-    "--precision mixed_bfloat16": ("--bf16",),
-    "--mode infer": ("--infer", "--inference", "--predict"),
-}
 _COUNTED = ("--devices", "--accelerator")
-_COMMANDS = {
-    "estimate": ("plan", "predict", "cost", "compare", "time", "train", "fit"),
-    "launch": ("run", "start", "submit", "deploy"),
-    "ps": ("list", "status", "ls"),
-    "stop": ("kill", "down", "terminate", "cancel", "delete"),
-    "offers": ("price", "prices", "instances", "machines"),
-    "accelerators": ("gpus", "gpu", "tpus", "devices", "cards", "chips"),
-    "doctor": ("check", "version", "info"),
-}
 _MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
 _CLOSE = 0.75  # least share of equal characters of a misspelt option
 
@@ -57,12 +25,7 @@ class ParseError(NamedTuple):
 
 
 def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> ParseError:
-    """Return what is wrong with a line that typer cannot parse, and what to type instead.
-
-    Args:
-        error: Error of typer.
-        arguments: Arguments without the program name.
-    """
+    """Return what is wrong with a line, without its program name, that typer cannot parse, and what to type."""
     context: Any = getattr(error, "ctx", None)
     path = "gpuplan" if context is None else context.command_path
     usual = ParseError(_to_one_line(error.format_message()), f"see `{path} --help`")
@@ -109,9 +72,10 @@ def _find_value(name: str, arguments: Sequence[str]) -> str:
 
 def _find_meant(name: str, value: str, known: Sequence[str]) -> str:
     """Return the option of a command that another name stands for, or the closest one; empty for none."""
-    for meant, names in _OPTIONS.items():
+    options: dict[str, list[str]] = read_spellings()["options"]
+    for meant, names in options.items():
         wrong_kind = meant in _COUNTED and value.isdecimal() != (meant == "--devices")
-        if name in names and meant.split()[0] in known and not (wrong_kind and name in _OPTIONS["--accelerator"]):
+        if name in names and meant.split()[0] in known and not (wrong_kind and name in options["--accelerator"]):
             return meant
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
 
@@ -153,7 +117,8 @@ def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> Pars
     """Describe a command that does not exist: misspelt, called otherwise, or left out before a MODEL."""
     message = f"`{context.command_path}` has no command `{name}`"
     known = list(context.command.commands)
-    meant = [command for command, names in _COMMANDS.items() if name in names and command in known]
+    called = read_spellings()["commands"].items()
+    meant = [command for command, names in called if name in names and command in known]
     meant = meant or difflib.get_close_matches(name, known, n=1)
     if meant:
         line = shlex.join([meant[0] if word == name else word for word in arguments])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .output import Column
+from .output import Column, make_columns, make_numbers
 
 if TYPE_CHECKING:
     from ..plan.accuracy import Scoreboard
@@ -27,37 +27,25 @@ def format_signed_percent(value: float) -> str:
 def build_scoreboard_columns() -> tuple[Column, ...]:
     """Return the columns of a scoreboard."""
     return (
-        Column(key="scope", header="SCOPE", dispensable=7),
-        Column(key="name", header="NAME"),
-        Column(key="n", header="ROWS", justify="right"),
-        Column(key="median_ape", header="MEDIAN", justify="right", format=format_percent),
-        Column(key="mean_ape", header="MEAN", justify="right", format=format_percent),
-        Column(key="p90_ape", header="P90", justify="right", dispensable=3, format=format_percent),
-        Column(key="bias", header="BIAS", justify="right", dispensable=2, format=format_signed_percent),
-        Column(key="coverage_80", header="IN 80 %", justify="right", format=format_percent),
-        Column(key="median_log_ratio", header="MEDIAN |LOG|", justify="right", terminal=False),
-        Column(key="mean_log_ratio", header="MEAN |LOG|", justify="right", terminal=False),
+        *make_columns(scope="SCOPE", dispensable=7),
+        *make_columns(name="NAME"),
+        *make_numbers(n="ROWS"),
+        *make_numbers(median_ape="MEDIAN", mean_ape="MEAN", format=format_percent),
+        *make_numbers(p90_ape="P90", dispensable=3, format=format_percent),
+        *make_numbers(bias="BIAS", dispensable=2, format=format_signed_percent),
+        *make_numbers("median_log_ratio", "mean_log_ratio", coverage_80="IN 80 %", format=format_percent),
     )
 
 
 def build_setting_columns() -> tuple[Column, ...]:
-    """Return the columns of the settings table: those of a scoreboard, plus the regret of choosing by
-    prediction.
-    """
-    setting = Column(key="setting", header="SETTING")
-    return (setting, *build_scoreboard_columns(), *_build_decision_columns())
-
-
-def _build_decision_columns() -> tuple[Column, ...]:
+    """Return the columns of a scoreboard of settings, and the regret of choosing by prediction."""
     return (
-        Column(key="mean_over_sources", header="BY SOURCE", justify="right", dispensable=6, format=format_percent),
-        Column(key="cheapest_regret", header="LOST $", justify="right", dispensable=4, format=format_percent),
-        Column(key="fastest_regret", header="LOST TIME", justify="right", dispensable=5, format=format_percent),
-        Column(key="cheapest_n", header="WORKLOADS PRICED", terminal=False),
-        Column(key="cheapest_top1", header="CHEAPEST RIGHT", terminal=False),
-        Column(key="fastest_n", header="WORKLOADS", terminal=False),
-        Column(key="fastest_top1", header="FASTEST RIGHT", terminal=False),
-        Column(key="rank_correlation", header="RANK CORRELATION", terminal=False),
+        *make_columns(setting="SETTING"),
+        *build_scoreboard_columns(),
+        *make_numbers(mean_over_sources="BY SOURCE", dispensable=6, format=format_percent),
+        *make_numbers(cheapest_regret="LOST $", dispensable=4, format=format_percent),
+        *make_numbers(fastest_regret="LOST TIME", dispensable=5, format=format_percent),
+        *make_columns("cheapest_n", "cheapest_top1", "fastest_n", "fastest_top1", "rank_correlation"),
     )
 
 
@@ -90,8 +78,6 @@ def build_setting_rows(settings: Mapping[str, Scores]) -> list[dict[str, Any]]:
 def _build_decision_row(decision: Scores) -> dict[str, Any]:
     row = {"rank_correlation": decision["rank_correlation"]}
     for choice in ("cheapest", "fastest"):
-        summary = decision[choice] or {}
-        row[f"{choice}_n"] = summary.get("n")
-        row[f"{choice}_regret"] = summary.get("mean_regret")
-        row[f"{choice}_top1"] = summary.get("top1")
+        for key, name in (("n", "n"), ("regret", "mean_regret"), ("top1", "top1")):
+            row[f"{choice}_{key}"] = (decision[choice] or {}).get(name)
     return row

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..offers.rows import CPU
-from ..plan.decision_words import name_machine
+from ..plan.decision_words import name_offer
 from ..units import format_usd
-from .output import UNKNOWN, Column
+from .output import UNKNOWN, make_columns, make_numbers
 
 if TYPE_CHECKING:
     from ..offers.price_history import Change
@@ -24,65 +24,39 @@ def _to_number(value: float | None) -> float | int | None:
     return int(value) if value is not None and float(value).is_integer() else value
 
 
-def _tsv_columns(*keys: str) -> Iterator[Column]:
-    """Yield columns for TSV only."""
-    return (Column(key=key, header=key, terminal=False) for key in keys)
-
-
-def _format_purchase(purchase: str) -> str:
-    return purchase.removeprefix("on_")
-
-
 def _format_usd(value: Any) -> str:
     return "free" if value == 0 else f"{value:.4f}"
 
 
-PROVIDER = Column(key="provider", header="Provider")
-INSTANCE_TYPE = Column(key="instance_type", header="Instance type")
-REGION = Column(key="region", header="Region")
-PURCHASE = Column(key="purchase", header="Buy", format=_format_purchase)
-
+PROVIDER, INSTANCE_TYPE, REGION = make_columns(provider="Provider", instance_type="Instance type", region="Region")
+(PURCHASE,) = make_columns(purchase="Buy", format=lambda purchase: purchase.removeprefix("on_"))
+(PRICE,) = make_numbers(usd_per_hour="USD/h", format=_format_usd)
 
 OFFER_COLUMNS = (
     PROVIDER,
     INSTANCE_TYPE,
-    Column(key="accelerator", header="Accelerator"),
-    Column(key="devices", header="×", justify="right", format=lambda devices: f"{devices:g}"),
-    *_tsv_columns("vcpus", "memory_gib"),
+    *make_columns(accelerator="Accelerator"),
+    *make_numbers("vcpus", "memory_gib", devices="×", format="{:g}".format),
     REGION,
     PURCHASE,
-    Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
-    Column(key="price_as_of", header="As of", dispensable=3),
-    *_tsv_columns("price_source"),
-    Column(key="status", header="", format=lambda status: "" if status == "active" else status, dispensable=2),
-    *_tsv_columns("estimated", "complete", "note"),
-    Column(key="usd_per_device_hour", header="each", justify="right", format=_format_usd),
+    PRICE,
+    *make_columns("price_source", price_as_of="As of", dispensable=3),
+    *make_columns(status="", format=lambda status: "" if status == "active" else status, dispensable=2),
+    *make_columns("estimated", "complete", "note"),
+    *make_numbers(usd_per_device_hour="each", format=_format_usd),
 )
 
 ACCELERATOR_COLUMNS = (
-    Column(key="name", header="Accelerator"),
-    Column(key="vendor", header="Vendor", terminal=False),
-    Column(key="architecture", header="Architecture", dispensable=1),
-    Column(key="year", header="Year", justify="right", dispensable=2),
-    Column(key="memory_gib", header="GiB", justify="right", format=lambda gib: f"{gib:g}"),
-    Column(key="memory_gb_per_s", header="GB/s", justify="right", format=lambda rate: f"{rate:g}"),
-    *(
-        Column(key=f"{name}_tflop_per_s", header=name[:4], justify="right", format=lambda peak: f"{peak:g}")
-        for name in ("fp32", "tf32_tensor", "fp16_tensor", "bf16_tensor")
+    *make_columns("vendor", name="Accelerator"),
+    *make_columns(architecture="Architecture", dispensable=1),
+    *make_numbers(year="Year", dispensable=2),
+    *make_numbers(
+        "kind", "compute_capability", "usable_gib", "link_gb_per_s_total", "ici_gbit_per_s_per_direction",
+        "tdp_w", "confidence", "read_on", "source", "note",
+        memory_gib="GiB", memory_gb_per_s="GB/s", fp32_tflop_per_s="fp32", tf32_tensor_tflop_per_s="tf32",
+        fp16_tensor_tflop_per_s="fp16", bf16_tensor_tflop_per_s="bf16", format="{:g}".format,
     ),
-    *_tsv_columns(
-        "kind",
-        "compute_capability",
-        "usable_gib",
-        "link_gb_per_s_total",
-        "ici_gbit_per_s_per_direction",
-        "tdp_w",
-        "confidence",
-        "read_on",
-        "source",
-        "note",
-    ),
-)
+)  # fmt: skip
 
 
 def build_offer_row(offer: Offer) -> dict[str, Any]:
@@ -111,18 +85,13 @@ def select_current_offers(found: Sequence[Offer]) -> list[Offer]:
 
 def describe_cheapest(current: Sequence[Offer]) -> str:
     """Return what is free and what is cheapest, of offers with the cheapest per device first."""
-    free = [_name(offer) for offer in current if offer.usd_per_hour == 0]
+    free = [name_offer(offer) for offer in current if offer.usd_per_hour == 0]
     paid = next((offer for offer in current if offer.usd_per_hour), None)
     parts = [f"Free: {', '.join(free)}."] if free else []
     if paid is not None:
         price = format_usd(float(paid.usd_per_hour or 0))
-        parts.append(f"Cheapest a device: {_name(paid)}, ${price} an hour.")
+        parts.append(f"Cheapest a device: {name_offer(paid)}, ${price} an hour.")
     return " ".join(parts)
-
-
-def _name(offer: Offer) -> str:
-    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
-    return name_machine(**{key: getattr(offer, key) for key in keys})
 
 
 def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
@@ -141,63 +110,50 @@ LEFT_OUT_WORDS: Mapping[LeftOutReason, tuple[str, str]] = {
 }
 MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
 
-
 OUTCOME_COLUMNS = (
     PROVIDER,
-    Column(key="sources", header="Read from"),
-    Column(key="accepted", header="Parts", justify="right"),
-    Column(key="new", header="New", justify="right"),
-    Column(key="changed", header="Changed", justify="right"),
-    Column(key="same", header="Same", justify="right"),
-    Column(key="quarantined", header="Quarantined", justify="right"),
-    Column(key="refused", header="Rejected", justify="right"),
-    Column(key="gone", header="Gone", justify="right"),
+    *make_columns(sources="Read from"),
+    *make_numbers(accepted="Parts", new="New", changed="Changed", same="Same"),
+    *make_numbers(quarantined="Quarantined", refused="Rejected", gone="Gone"),
 )
 
 CHANGE_COLUMNS = (
-    Column(key="kind", header=""),
+    *make_columns(kind=""),
     PROVIDER,
     INSTANCE_TYPE,
     REGION,
     PURCHASE,
-    Column(key="old_usd_per_hour", header="Old USD/h", justify="right", format=_format_usd),
-    Column(key="new_usd_per_hour", header="New USD/h", justify="right", format=_format_usd),
-    Column(key="percent", header="%", justify="right", format=lambda percent: f"{percent:+.1f}"),
-    Column(key="old_as_of", header="Old date"),
-    Column(key="new_as_of", header="New date", terminal=False),
+    *make_numbers(old_usd_per_hour="Old USD/h", new_usd_per_hour="New USD/h", format=_format_usd),
+    *make_numbers(percent="%", format="{:+.1f}".format),
+    *make_columns("new_as_of", old_as_of="Old date"),
 )
 
 AGE_COLUMNS = (
     PROVIDER,
     PURCHASE,
-    Column(key="prices", header="Prices", justify="right"),
-    Column(key="newest", header="Newest"),
-    Column(key="oldest", header="Oldest"),
-    Column(key="over_30_days", header="> 30 days", justify="right"),
-    Column(key="over_90_days", header="> 90 days", justify="right"),
+    *make_numbers(prices="Prices"),
+    *make_columns(newest="Newest", oldest="Oldest"),
+    *make_numbers(over_30_days="> 30 days", over_90_days="> 90 days"),
 )
 
 HISTORY_COLUMNS = (
-    Column(key="as_of", header="As of"),
+    *make_columns(as_of="As of"),
     PROVIDER,
-    Column(key="instance_type", header="Instance type", terminal=False),
+    *make_columns("instance_type"),
     REGION,
     PURCHASE,
-    Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
-    Column(key="estimated", header="", format=lambda estimated: "estimated" if estimated else ""),
-    Column(key="source", header="Source"),
+    PRICE,
+    *make_columns(estimated="", format=lambda estimated: "estimated" if estimated else ""),
+    *make_columns(source="Source"),
 )
-
 
 QUOTA_COLUMNS = (
     PROVIDER,
     REGION,
-    Column(key="what", header="What"),
+    *make_columns(what="What"),
     PURCHASE,
-    Column(key="unit", header="Unit"),
-    Column(key="limit", header="Limit", justify="right"),
-    Column(key="used", header="Used", justify="right"),
-    Column(key="link", header="Request an increase", terminal=False),
+    *make_columns(unit="Unit"),
+    *make_numbers("link", limit="Limit", used="Used"),
 )
 
 
@@ -221,10 +177,8 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: b
             if found.rejects_part or seen[found.code] <= MAX_FINDINGS:
                 verdict = "rejected" if found.rejects_part else "quarantined"
                 lines.append(f"{verdict}: {outcome.provider}: {found}")
-        for code, count in seen.items():
-            hidden = count - MAX_FINDINGS
-            if hidden > 0:
-                lines.append(f"quarantined: {outcome.provider}: {hidden} more ({code})")
+        hidden = {code: count - MAX_FINDINGS for code, count in seen.items() if count > MAX_FINDINGS}
+        lines += [f"quarantined: {outcome.provider}: {count} more ({code})" for code, count in hidden.items()]
         lines += _format_left_out(outcome)
         lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
         if "aws-bulk" in outcome.sources and not asked_regions:
@@ -261,9 +215,10 @@ def format_changes_markdown(changes: Sequence[Change]) -> str:
 
 
 def _format_markdown_row(change: Change) -> str:
-    """Format a change as a row of a Markdown table."""
     prices = (change.old_usd_per_hour, change.new_usd_per_hour)
-    old, new = (UNKNOWN if usd is None else format(usd, "f") for usd in prices)
-    percent = UNKNOWN if change.percent is None else f"{change.percent:+.1f}"
-    names = f"{change.kind} | {change.provider} | {change.instance_type} | {change.region}"
-    return f"| {names} | {change.purchase.replace('_', ' ')} | {old} | {new} | {percent} |"
+    cells = (
+        *(change.kind, change.provider, change.instance_type, change.region, change.purchase.replace("_", " ")),
+        *(UNKNOWN if usd is None else format(usd, "f") for usd in prices),
+        UNKNOWN if change.percent is None else f"{change.percent:+.1f}",
+    )
+    return f"| {' | '.join(cells)} |"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
 from ..plan.decision_words import PROVIDERS, DecisionWords, format_cost, name_offer
@@ -21,7 +19,7 @@ from ..units import (
 )
 from .estimate_notes import format_age_line
 from .estimate_screen import format_title
-from .output import Column, emit_document, emit_rows, emit_text, emit_tsv, get_terminal_width
+from .output import Answer, Row, Screen, get_terminal_width, make_columns, make_numbers
 
 if TYPE_CHECKING:
     from ..plan.alternatives import Alternative
@@ -35,47 +33,9 @@ ROWS_SHOWN, MONTHS_SHOWN = 10, 36
 RANGES_FROM_WIDTH = 100  # of costs; times always have theirs
 
 
-def _emit_answer(
-    document: dict[str, Any], screen: Callable[[], None], *, tsv: Sequence[str], rows: str, as_json: bool
-) -> None:
-    """Write to standard output: JSON, a screen on a terminal, or TSV of one member of the document in a pipe."""
-    if as_json:
-        emit_document(document)
-    elif sys.stdout.isatty():
-        screen()
-    else:
-        emit_tsv(tsv, [_flatten(row) for row in document[rows]])
-
-
-def _flatten(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its intervals as numbers: the central estimate, and the ends under names of their own."""
-    flat = dict(row)
-    for key, value in row.items():
-        if isinstance(value, dict) and "mid" in value:
-            flat |= {key: value["mid"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
-    return flat
-
-
-def _emit_screen(head: Iterable[str], columns: Sequence[Column], rows: Any, below: Iterable[str]) -> None:
-    """Print the answer, a table and what is to be known of it, wrapped between words; an empty line is a gap."""
-    width = get_terminal_width()
-
-    def wrap(lines: Iterable[str]) -> str:
-        wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for text in lines)
-        return "".join(f"{line}\n" for lines in wrapped for line in (lines or [""]))
-
-    emit_text(wrap(head))
-    emit_rows(columns, rows)
-    emit_text("\n" + wrap(line for line in below if line))
-
-
-_MACHINE, _TIME, _COST = (Column(key=name, header=name) for name in ("machine", "time", "cost"))
-_TOTAL = Column(key="total", header="total", justify="right", dispensable=1)
-_RUNS, _OWN = (
-    Column(key="runs", header="runs", justify="right"),
-    Column(key="own", header="hands-on", justify="right"),
-)
-_COLUMNS = [_RUNS, _MACHINE, _TIME, _COST, _OWN, _TOTAL]
+_MACHINE, _TIME, _COST = make_columns(machine="machine", time="time", cost="cost")
+(_TOTAL,) = make_numbers(total="total", dispensable=1)
+_COLUMNS = [*make_numbers(runs="runs"), _MACHINE, _TIME, _COST, *make_numbers(own="hands-on"), _TOTAL]
 _TSV = (
     "name", "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
     "price_as_of", "sessions", "machine_h", "calendar_h", "own_h", "money_usd_low", "money_usd",
@@ -83,31 +43,26 @@ _TSV = (
 )  # fmt: skip
 
 
-def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
-    """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    document, screen = build_breakeven_json(result), partial(_emit_breakeven_screen, result)
-    _emit_answer(document, screen, tsv=_TSV, rows="ways", as_json=as_json)
+def describe_breakeven(result: Breakeven) -> Answer:
+    """Return the answer in a sentence, then the comparison."""
+    document = {"verdict": " ".join(_format_verdict(result)), **result.to_json()}
+    return Answer(document=document, rows="ways", tsv=_TSV, screen=partial(_build_breakeven_screen, result))
 
 
-def _emit_breakeven_screen(result: Breakeven) -> None:
+def _build_breakeven_screen(result: Breakeven) -> Screen:
     decision, question = result.estimate.decision, result.question
     flags = " (--hour-value, --wait-value)" if decision.values else ""
     hours = f"${question.hour_value_usd:g} an hour hands-on + ${question.wait_value_usd:g} an hour of waiting"
-    head = [*format_verdict(result), "", format_title(result.estimate), f"total: cost + {hours}{flags}"]
+    head = [*_format_verdict(result), "", format_title(result.estimate), f"total: cost + {hours}{flags}"]
     below = [
         *(f"Needs {text}." for text in decision.needs if not result.named),
         _format_uncertainty(result),
         format_age_line(one.offer.offer for one in result.alternatives),
     ]
-    _emit_screen(head, _COLUMNS, _build_runs_rows(result), below)
+    return head, _COLUMNS, _build_runs_rows(result), below
 
 
-def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
-    """Return the JSON object: the answer in a sentence, then the comparison."""
-    return {"verdict": " ".join(format_verdict(result)), **result.to_json()}
-
-
-def format_verdict(result: Breakeven) -> list[str]:
+def _format_verdict(result: Breakeven) -> list[str]:
     """Return what to take for one run and from how many runs on something else, and the same by epochs."""
     first, names = result.totals[1][0], _name_alternatives(result.alternatives)
     words = DecisionWords([first.offer], result.estimate.terms.currency, result.estimate.workload)
@@ -150,49 +105,52 @@ def _format_uncertainty(result: Breakeven) -> str:
     return f"Not counted: {' or '.join(names)} having none free (--assume chance=0.7)."
 
 
-def _build_runs_rows(result: Breakeven) -> list[dict[str, Any]]:
+def _build_runs_rows(result: Breakeven) -> list[Row]:
     """Format the best alternatives at each number of runs."""
     names, currency = _name_alternatives(result.alternatives), result.estimate.terms.currency
-    with_range, rows = get_terminal_width() >= RANGES_FROM_WIDTH, []
-    for runs in result.totals:
-        for place, way in enumerate(result.list_worthwhile(runs)[: min(4, ROWS_SHOWN // len(result.totals))]):
-            rows.append(
-                {
-                    "runs": f"{runs:,}" if place == 0 else "",
-                    "machine": names[way.name],
-                    "time": format_duration_range(way.time_s),
-                    "cost": format_cost(way.money_usd, currency, with_range=with_range),
-                    "own": format_duration(way.offer.own_h * SECONDS_PER_HOUR),
-                    "total": currency.format_amount(way.total_usd),
-                }
-            )
-    return rows
+    with_range, most = get_terminal_width() >= RANGES_FROM_WIDTH, min(4, ROWS_SHOWN // len(result.totals))
+    return [
+        {
+            "runs": f"{runs:,}" if place == 0 else "",
+            "machine": names[way.name],
+            "time": format_duration_range(way.time_s),
+            "cost": format_cost(way.money_usd, currency, with_range=with_range),
+            "own": format_duration(way.offer.own_h * SECONDS_PER_HOUR),
+            "total": currency.format_amount(way.total_usd),
+        }
+        for runs in result.totals
+        for place, way in enumerate(result.list_worthwhile(runs)[:most])
+    ]
 
 
 _RIG_COLUMNS = [
     _MACHINE,
-    Column(key="hours", header="h/week", justify="right"),
-    Column(key="price", header="$/h", justify="right", dispensable=1),
-    Column(key="cost", header="a month"),
-    Column(key="year", header="3 years", justify="right"),
-    Column(key="months", header="pays off, months"),
+    *make_numbers(hours="h/week"),
+    *make_numbers(price="$/h", dispensable=1),
+    *make_columns(cost="a month"),
+    *make_numbers(year="3 years"),
+    *make_columns(months="pays off, months"),
 ]
 _RIG_TSV = (
     "provider", "instance_type", "region", "purchase", "usd_per_hour", "speed", "hours_a_week",
     "months_to_break_even", "months_low", "months_high",
 )  # fmt: skip
-_RIG_TERMS = (
-    "value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week",
-)  # fmt: skip
+_RIG_TERMS = ("value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week")
 
 
-def emit_rig(result: BuyOrRent, *, as_json: bool) -> None:
-    """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    document, screen = build_rig_json(result), partial(_emit_rig_screen, result)
-    _emit_answer(document, screen, tsv=_RIG_TSV, rows="rivals", as_json=as_json)
+def describe_rig(result: BuyOrRent) -> Answer:
+    """Return the answer in a sentence, then the machine to buy and those to rent."""
+    rig = {
+        "accelerator": result.own.selected.offer.accelerator,
+        "purchase_usd": f"{result.rig.purchase_usd:.2f}",
+        **{name: getattr(result.rig, name) for name in _RIG_TERMS},
+    }
+    rivals = [result.rival_json(one) for one in result.rentals]
+    document = {"schema": SCHEMA, "verdict": _format_rig_verdict(result), "rig": rig, "rivals": rivals}
+    return Answer(document=document, rows="rivals", tsv=_RIG_TSV, screen=partial(_build_rig_screen, result))
 
 
-def _emit_rig_screen(result: BuyOrRent) -> None:
+def _build_rig_screen(result: BuyOrRent) -> Screen:
     rig, asked = result.rig, result.question
     value, power = f"{100 * rig.value_lost_per_year:.0f} % of value lost a year", f"{rig.power_w:g} W"
     hours = "" if asked is None else f", hours ${asked.hour_value_usd:g}, waits ${asked.wait_value_usd:g}"
@@ -201,24 +159,10 @@ def _emit_rig_screen(result: BuyOrRent) -> None:
         format_age_line(one.selected.offer for one in result.rentals),
     ]
     rows = [_build_rig_row(result, one) for one in (result.own, *result.rentals)]
-    _emit_screen([format_rig_recommendation(result), ""], _RIG_COLUMNS, rows, below)
+    return [_format_rig_verdict(result), ""], _RIG_COLUMNS, rows, below
 
 
-def build_rig_json(result: BuyOrRent) -> dict[str, Any]:
-    """Return the JSON object."""
-    return {
-        "schema": SCHEMA,
-        "verdict": format_rig_recommendation(result),
-        "rig": {
-            "accelerator": result.own.selected.offer.accelerator,
-            "purchase_usd": f"{result.rig.purchase_usd:.2f}",
-            **{name: getattr(result.rig, name) for name in _RIG_TERMS},
-        },
-        "rivals": [result.rival_json(one) for one in result.rentals],
-    }
-
-
-def format_rig_recommendation(result: BuyOrRent) -> str:
+def _format_rig_verdict(result: BuyOrRent) -> str:
     """Return whether to buy, compared with the best machine to rent, and after how long that pays off."""
     best, offer, rig = result.rentals[0], result.own.selected.offer, result.rig
     rent, cost = name_offer(best.selected.offer), format_cost(best.money_usd, result.currency, with_range=True)
@@ -233,18 +177,17 @@ def format_rig_recommendation(result: BuyOrRent) -> str:
     return f"{choice}: {rent} does the same work, {paid}; {bought} {after}."
 
 
-def _build_rig_row(result: BuyOrRent, work: MonthlyWork) -> dict[str, Any]:
-    """Format the machine to buy, or one to rent."""
-    offer, is_own = work.selected.offer, work is result.own
-    total_usd = result.owning_usd(MONTHS_SHOWN) if is_own else MONTHS_SHOWN * work.total_usd.mid
+def _build_rig_row(result: BuyOrRent, work: MonthlyWork) -> Row:
+    offer, is_own, currency = work.selected.offer, work is result.own, result.currency
     with_range = get_terminal_width() >= RANGES_FROM_WIDTH
-    name = f"yours: {format_device(offer.accelerator, offer.devices)}" if is_own else name_offer(offer)
     return {
-        "machine": name,
+        "machine": f"yours: {format_device(offer.accelerator, offer.devices)}" if is_own else name_offer(offer),
         "hours": format_short(work.hours_a_week),
-        "price": format_usd(work.money_usd.mid / work.hours * float(result.currency.per_usd)),
-        "cost": format_cost(work.money_usd, result.currency, with_range=with_range),
-        "year": result.currency.format_amount(total_usd),
+        "price": format_usd(work.money_usd.mid / work.hours * float(currency.per_usd)),
+        "cost": format_cost(work.money_usd, currency, with_range=with_range),
+        "year": currency.format_amount(
+            result.owning_usd(MONTHS_SHOWN) if is_own else MONTHS_SHOWN * work.total_usd.mid
+        ),
         "months": "" if is_own else _format_months(result, work),
     }
 
@@ -259,43 +202,32 @@ def _format_months(result: BuyOrRent, work: MonthlyWork) -> str:
     return f"{middle} ({format_short(low)}–{'never' if high is None else format_short(high)})"
 
 
-_SWEEP_COLUMNS = [
-    Column(key="batch", header="batch", justify="right"),
-    Column(key="precision", header="precision"),
-    _MACHINE,
-    _TIME,
-    _COST,
-    _TOTAL,
-]
+_SWEEP_COLUMNS = [*make_numbers(batch="batch"), *make_columns(precision="precision")]
+_SWEEP_COLUMNS += [_MACHINE, _TIME, _COST, _TOTAL]
 _SWEEP_TSV = (
     "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
     "region", "purchase", "run_time_s", "cost_usd", "memory_bytes", "basis", "limiter", "best",
 )  # fmt: skip
 
 
-def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
-    """Write a sweep to standard output: JSON, each trial on a terminal, or all points as TSV."""
-    document, screen = build_sweep_json(result), partial(_emit_sweep_screen, result)
-    _emit_answer(document, screen, tsv=_SWEEP_TSV, rows="points", as_json=as_json)
+def describe_sweep(result: SweepResult) -> Answer:
+    """Return the answer in a sentence, then all points, of which a terminal shows the best of each trial."""
+    document = {"verdict": " ".join(_format_sweep_verdict(result)), **result.to_json()}
+    return Answer(document=document, rows="points", tsv=_SWEEP_TSV, screen=partial(_build_sweep_screen, result))
 
 
-def _emit_sweep_screen(result: SweepResult) -> None:
+def _build_sweep_screen(result: SweepResult) -> Screen:
     trials = result.trials[:ROWS_SHOWN]
     below = [
         *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
         "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
         format_age_line(one.taken.offer for one in trials),
     ]
-    head = [*format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
-    _emit_screen(head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below)
+    head = [*_format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
+    return head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below
 
 
-def build_sweep_json(result: SweepResult) -> dict[str, Any]:
-    """Return the JSON object: the answer in a sentence, then all points."""
-    return {"verdict": " ".join(format_sweep_verdict(result)), **result.to_json()}
-
-
-def format_sweep_verdict(result: SweepResult) -> list[str]:
+def _format_sweep_verdict(result: SweepResult) -> list[str]:
     """Return the best trial, and money and time of all."""
     best = result.trials[0]
     sentence = best.estimate.decision.lines[0]
@@ -307,8 +239,7 @@ def format_sweep_verdict(result: SweepResult) -> list[str]:
     return [first, f"All {count} trials, each on its best machine: {money}, {time} one after the other."]
 
 
-def _build_sweep_row(trial: SweepTrial) -> dict[str, Any]:
-    """Format a trial on the machine that is taken for it."""
+def _build_sweep_row(trial: SweepTrial) -> Row:
     one, estimate = trial.taken, trial.estimate
     words = DecisionWords([one], estimate.terms.currency, estimate.workload)
     return {

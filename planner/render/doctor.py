@@ -6,103 +6,75 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..units import GIB, MIB
-from .output import Column
+from .output import make_columns
 
-DOCTOR_COLUMNS = (
-    Column(key="part", header="part"),
-    Column(key="what", header="what"),
-    Column(key="value", header=""),
-    Column(key="note", header=""),
-)
-
-Row = dict[str, Any]
+DOCTOR_COLUMNS = make_columns(part="part", what="what", value="", note="")
 
 
-def build_doctor_rows(found: Mapping[str, Any]) -> list[Row]:
-    """Build the rows of the report, in order of use in diagnosis.
-
-    Args:
-        found: Report of schema `gpuplan.doctor/1`.
-    """
-    return [
-        *_iter_installation(found),
-        *_iter_machine(found),
-        *_iter_backends(found),
-        *(
-            _build_row("extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"])
-            for one in found["extras"]
-        ),
-        *(
-            _build_row(
-                "credentials", one["provider"], ", ".join(one["where"]) or "not found", f"for {one['needed_for']}"
-            )
-            for one in found["credentials"]
-        ),
-        *_iter_catalog(found),
-        *_iter_folders(found),
-        *(_build_row("setting", name, "set", f"in {origin}") for name, origin in found["settings"].items()),
-        *(_build_row("finding", one["level"], one["text"], one["hint"]) for one in found["findings"]),
-    ]
+def build_doctor_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Build the rows of a report of schema `gpuplan.doctor/1`, in order of use in diagnosis."""
+    parts = (_iter_installation, _iter_optional, _iter_catalog, _iter_rest)
+    keys = [column.key for column in DOCTOR_COLUMNS]
+    rows = (dict(zip(keys, row, strict=True)) for part in parts for row in part(found))
+    return [{**row, "note": row["note"] or ""} for row in rows]
 
 
-def _build_row(part: str, what: str, value: object, note: str | None = "") -> Row:
-    return {"part": part, "what": what, "value": value, "note": note or ""}
+_Rows = Iterator[tuple[str, str, object, str | None]]
 
 
-def _iter_installation(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield versions."""
-    host = found["host"]
-    isolated = "in a virtual environment" if host["in_virtual_environment"] else ""
-    yield _build_row("version", "gpuplan", found["gpuplan_version"], found["package_folder"])
-    yield _build_row("version", "Python", host["python"], f"{host['implementation']} {isolated}".strip())
-    for name, version in found["packages"].items():
-        yield _build_row("version", name, version)
-
-
-def _iter_machine(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield processor, memory, and the matching catalog entry."""
+def _iter_installation(found: Mapping[str, Any]) -> _Rows:
+    """Yield versions, processor, memory, and the matching catalog entry."""
     host, driver, machine = found["host"], found["driver"], found["machine"]
+    isolated = "in a virtual environment" if host["in_virtual_environment"] else ""
+    yield "version", "gpuplan", found["gpuplan_version"], found["package_folder"]
+    yield "version", "Python", host["python"], f"{host['implementation']} {isolated}".strip()
+    for name, version in found["packages"].items():
+        yield "version", name, version, ""
     cores = f"{host['usable_cores'] or host['logical_cores']} usable cores"
-    yield _build_row("machine", "system", host["system"])
-    yield _build_row("machine", "processor", host["processor"], cores)
-    yield _build_row("machine", "memory", f"{host['memory_bytes'] / GIB:.1f} GiB")
-    yield _build_row("machine", "NVIDIA driver", driver and driver["driver"], driver and driver["name"])
+    yield "machine", "system", host["system"], ""
+    yield "machine", "processor", host["processor"], cores
+    yield "machine", "memory", f"{host['memory_bytes'] / GIB:.1f} GiB", ""
+    yield "machine", "NVIDIA driver", driver and driver["driver"], driver and driver["name"]
     if machine is not None:
-        taken = f"{machine['devices']:g}x {machine['accelerator']}"
-        yield _build_row("machine", "in estimates", taken, machine["note"])
+        yield "machine", "in estimates", f"{machine['devices']:g}x {machine['accelerator']}", machine["note"]
 
 
-def _iter_backends(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the devices of each backend."""
-    yield _build_row("backend", "KERAS_BACKEND", found["keras_backend"])
+def _iter_optional(found: Mapping[str, Any]) -> _Rows:
+    """Yield the devices of each backend, extras and credentials."""
+    yield "backend", "KERAS_BACKEND", found["keras_backend"], ""
     for backend in found["backends"]:
         facts = backend["facts"]
         device = None if facts is None else f"{facts['count']}x {facts['platform']}"
-        note = backend["error"] if facts is None else facts["name"]
-        yield _build_row("backend", backend["name"], device, note)
+        yield "backend", backend["name"], device, backend["error"] if facts is None else facts["name"]
+    for one in found["extras"]:
+        yield "extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"]
+    for one in found["credentials"]:
+        yield "credentials", one["provider"], ", ".join(one["where"]) or "not found", f"for {one['needed_for']}"
 
 
-def _iter_catalog(found: Mapping[str, Any]) -> Iterator[Row]:
+def _iter_catalog(found: Mapping[str, Any]) -> _Rows:
     """Yield the age of prices."""
     catalog = found["catalog"]
     if catalog is None:
-        yield _build_row("catalog", "folder", None, "unreadable: see the findings")
+        yield "catalog", "folder", None, "unreadable: see the findings"
         return
     size = f"{catalog['prices']} prices, {catalog['accelerators']} accelerators"
-    yield _build_row("catalog", "as of", catalog["as_of"], size)
-    yield _build_row("catalog", "folder", catalog["folder"])
-    yield _build_row("catalog", "refreshed prices", catalog["refreshed"])
+    yield "catalog", "as of", catalog["as_of"], size
+    yield "catalog", "folder", catalog["folder"], ""
+    yield "catalog", "refreshed prices", catalog["refreshed"], ""
     for group in catalog["ages"]:
         what = f"{group['provider']} {group['purchase'].replace('_', ' ')}"
         old = f"{group['over_90_days']} of {group['prices']} prices older than 90 days"
-        yield _build_row("catalog", what, f"{group['oldest']} to {group['newest']}", old)
+        yield "catalog", what, f"{group['oldest']} to {group['newest']}", old
 
 
-def _iter_folders(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield data folders and their sizes."""
-    whose = "id of this installation, on the machines that it starts"
-    yield _build_row("launch", "owner", found["owner"], whose)
+def _iter_rest(found: Mapping[str, Any]) -> _Rows:
+    """Yield data folders and their sizes, settings and findings."""
+    yield "launch", "owner", found["owner"], "id of this installation, on the machines that it starts"
     for folder in found["folders"]:
         held = f"{folder['files']} files, {folder['size_bytes'] / MIB:.1f} MiB"
-        note = held if folder["writable"] else "not writable"
-        yield _build_row("folder", folder["name"], folder["path"], note)
+        yield "folder", folder["name"], folder["path"], held if folder["writable"] else "not writable"
+    for name, origin in found["settings"].items():
+        yield "setting", name, "set", f"in {origin}"
+    for one in found["findings"]:
+        yield "finding", one["level"], one["text"], one["hint"]

@@ -14,23 +14,17 @@ from .output import UNKNOWN
 
 if TYPE_CHECKING:
     from ..offers.price_history import HasPriceDate
+    from ..offers.rows import Offer
     from ..plan.cost_terms import Currency
     from ..plan.estimate import Estimate
     from ..plan.offer_estimate import OfferEstimate
-    from ..plan.select import OfferContext
-
 
 PARETO_SHOWN = 4
 MANY_TIMES = 10.0
 
 
 def format_explanation(estimate: Estimate, shown: Sequence[int]) -> list[str]:
-    """Return paragraphs on recommendations, memory, sources and assumptions.
-
-    Args:
-        estimate: Estimate.
-        shown: Positions of the offers in the table.
-    """
+    """Return paragraphs on recommendations, memory, sources and assumptions; the table shows some positions."""
     rows = [estimate.offers[index] for index in shown]
     sources = (_format_prices_note(rows), _format_bill_note(estimate), _format_times_note(estimate, rows))
     return [
@@ -63,16 +57,22 @@ def _format_remedies(estimate: Estimate) -> list[str]:
         return []
     helped = (one for one in too_small if any(way.fits for way in one.device_estimate.remedies))
     small = next(helped, too_small[0])
-    ways = " · ".join(
-        f"{one.remedy}{'' if one.fits else ', not enough by itself'}" for one in small.device_estimate.remedies
-    )
-    device = format_device(small.offer.accelerator, small.offer.devices)
-    return [f"To fit on {device} ({describe_memory(small.to_json())}): {ways}."]
+    ways = " · ".join(describe_remedy(way.remedy, is_enough=way.fits) for way in small.device_estimate.remedies)
+    return [f"To fit on {_name_device(small.offer)} ({describe_memory(small.to_json())}): {ways}."]
+
+
+def describe_remedy(remedy: str, *, is_enough: bool) -> str:
+    """Return a way to fit, and whether others are needed too."""
+    return remedy if is_enough else f"{remedy}, not enough by itself"
+
+
+def _name_device(offer: Offer) -> str:
+    return format_device(offer.accelerator, offer.devices)
 
 
 def format_summary_lines(estimate: Estimate) -> list[str]:
     """Return the recommendations, one line each."""
-    chosen = estimate.recommendation
+    chosen, offers, currency = estimate.recommendation, estimate.offers, estimate.terms.currency
     paid = "" if chosen.free is None or chosen.free == chosen.fastest else " paid"
     answers = {
         f"cheapest{paid}": chosen.cheapest,
@@ -81,16 +81,18 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
         "in budget": chosen.within_budget,
         "free": chosen.free,
     }
-    currency = estimate.terms.currency
-    names_of: dict[int, list[str]] = {}
-    for name, index in answers.items():
-        if index is not None:
-            names_of.setdefault(index, []).append(name)
-    offers = estimate.offers
-    lines = [
-        f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}" for index, names in names_of.items()
-    ]
-    return [*lines, *_format_throughput(estimate), *_format_bottleneck(estimate), *_format_margin(estimate)]
+    lines = []
+    for index in dict.fromkeys(index for index in answers.values() if index is not None):
+        offer = offers[index].offer
+        names = ", ".join(name for name, row in answers.items() if row == index)
+        device = f"{format_offer_name(offer.provider, offer.instance_type)} ({_name_device(offer)})"
+        time, cost = _format_time_and_cost(offers[index], currency)
+        lines.append(f"{names}: {device}, {offer.region}, {offer.purchase.replace('_', ' ')}: {time}, {cost}")
+    limit = None if chosen.cheapest is None else offers[chosen.cheapest].device_estimate.bottleneck
+    lines += _format_throughput(estimate)
+    if chosen.cheapest is not None and limit is not None:
+        lines.append(f"limit on {_name_device(offers[chosen.cheapest].offer)}: {limit.why}")
+    return [*lines, *_format_margin(estimate)]
 
 
 def _format_throughput(estimate: Estimate) -> list[str]:
@@ -100,59 +102,40 @@ def _format_throughput(estimate: Estimate) -> list[str]:
         return []
     one, currency = estimate.offers[index], estimate.terms.currency
     mfu, tokens, usd = one.device_estimate.mfu, one.device_estimate.tokens_per_s, one.usd_per_million_tokens
-    found = []
-    if tokens is not None:
-        found.append(f"{format_count(tokens.mid)} tokens/s")
-    if usd:
-        found.append(f"{currency.format_amount(float(usd))} a million tokens")
-    if mfu is not None:
-        found.append(f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)")
-    device = format_device(one.offer.accelerator, one.offer.devices)
-    return [f"on {device}: {', '.join(found)}"] if found else []
-
-
-def _format_bottleneck(estimate: Estimate) -> list[str]:
-    """Return the bottleneck of the cheapest offer and its remedy."""
-    index = estimate.recommendation.cheapest
-    if index is None:
-        return []
-    offer, limit = estimate.offers[index].offer, estimate.offers[index].device_estimate.bottleneck
-    return [] if limit is None else [f"limit on {format_device(offer.accelerator, offer.devices)}: {limit.why}"]
+    found = [
+        *([] if tokens is None else [f"{format_count(tokens.mid)} tokens/s"]),
+        *([f"{currency.format_amount(float(usd))} a million tokens"] if usd else []),
+        *([] if mfu is None else [f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)"]),
+    ]
+    return [f"on {_name_device(one.offer)}: {', '.join(found)}"] if found else []
 
 
 def _format_margin(estimate: Estimate) -> list[str]:
-    """Return the margin of the cheapest offer, and the offers between it and the fastest."""
-    chosen = estimate.recommendation
+    """Return the margin of the cheapest offer, and of the Pareto front those between it and the fastest.
+
+    Of those that show the same time, the cheapest.
+    """
+    chosen, offers = estimate.recommendation, estimate.offers
     margin, lines = chosen.sensitivity, []
     if margin is not None:
-        rival = estimate.offers[margin.runner_up].offer
-        name = format_offer_name(rival.provider, rival.instance_type)
-        price, step = _format_ratio(margin.price_share), _format_ratio(margin.step_time_share)
-        firm = "firmly cheapest" if margin.certain else "not firmly cheapest"
+        rival = offers[margin.runner_up].offer
+        price, step = (
+            f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
+            for share in (margin.price_share, margin.step_time_share)
+        )
         lines.append(
-            f"{firm}: at a price {price} higher, or with steps {step} slower, {name} ({rival.region}, "
+            f"{'' if margin.certain else 'not '}firmly cheapest: at a price {price} higher, or with steps {step} "
+            f"slower, {format_offer_name(rival.provider, rival.instance_type)} ({rival.region}, "
             f"{rival.purchase.replace('_', ' ')}) would be cheaper"
         )
-    between = [index for index in chosen.pareto if index not in (chosen.cheapest, chosen.fastest)]
+    between: dict[str, str] = {}
+    for index in chosen.pareto:
+        if index not in (chosen.cheapest, chosen.fastest):
+            time, cost = _format_time_and_cost(offers[index], estimate.terms.currency)
+            between[time] = f"{_name_device(offers[index].offer)} {time} {cost}"
     if between:
-        lines.append(f"between the two: {'; '.join(_format_front(estimate, between)[:PARETO_SHOWN])}")
+        lines.append(f"between the two: {'; '.join([*between.values()][:PARETO_SHOWN])}")
     return lines
-
-
-def _format_front(estimate: Estimate, indices: Iterable[int]) -> list[str]:
-    """Format offers of the Pareto front, of those that show the same time the cheapest."""
-    currency = estimate.terms.currency
-    texts: dict[str, str] = {}
-    for index in indices:
-        one = estimate.offers[index]
-        time, cost = _format_time_and_cost(one, currency)
-        texts[time] = f"{format_device(one.offer.accelerator, one.offer.devices)} {time} {cost}"
-    return list(texts.values())
-
-
-def _format_ratio(share: float) -> str:
-    """Format a ratio for a sentence."""
-    return f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
 
 
 def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
@@ -162,27 +145,12 @@ def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, 
         return format_duration(one.run_time_s.mid), cost
     million = one.usd_per_million_samples
     rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
-    return (
-        f"{rate} samples/s",
-        UNKNOWN if million is None else f"{currency.format_amount(float(million))} per million",
-    )
-
-
-def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
-    """Format an offer with its time and cost in one line."""
-    offer = one.offer
-    kind = offer.purchase.replace("_", " ")
-    device = format_device(offer.accelerator, offer.devices)
-    name = f"{format_offer_name(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}"
-    return f"{name}: {', '.join(_format_time_and_cost(one, currency))}"
+    cost = UNKNOWN if million is None else f"{currency.format_amount(float(million))} per million"
+    return f"{rate} samples/s", cost
 
 
 def format_age_line(offers: Iterable[HasPriceDate]) -> str:
-    """Return the staleness warning of prices older than 30 days; empty if there are none.
-
-    Args:
-        offers: Offers shown, or other dated prices.
-    """
+    """Return the staleness warning of prices older than 30 days; empty if there are none."""
     from ..offers.price_history import format_age_warning
 
     return format_age_warning(offers, today=get_today()) or ""
@@ -193,23 +161,19 @@ def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
     dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
     if not dates:
         return "Prices: none known."
-    marks = ["~ = estimated from published savings"] if any(one.offer.estimated for one in shown) else []
+    marks = "; ~ = estimated from published savings" if any(one.offer.estimated for one in shown) else ""
     between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
+    return f"Prices: list prices of {between}, not live{marks}."
 
 
 def _format_quota_note(estimate: Estimate) -> str:
-    """Return whether the account's quotas were checked."""
+    """Return whether the account's quotas were checked; a table's rows are not built for it."""
     if not estimate.options.get("quota"):
         return "Quotas: not checked; --quota asks AWS, Azure and Google Cloud what your account may start."
-    count = sum(one.is_refused for one in _iter_contexts(estimate))
-    return f"Quotas: checked; too small for {count} offers, which are not recommended."
-
-
-def _iter_contexts(estimate: Estimate) -> Iterable[OfferContext]:
-    """Yield the contexts of the offers; a table's rows are not built for it."""
     offers = estimate.offers
-    return offers.contexts if isinstance(offers, OfferTable) else (one.selected for one in offers)
+    contexts = offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
+    count = sum(one.is_refused for one in contexts)
+    return f"Quotas: checked; too small for {count} offers, which are not recommended."
 
 
 def _format_bill_note(estimate: Estimate) -> str:
@@ -226,9 +190,9 @@ def _format_bill_note(estimate: Estimate) -> str:
 
 def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
     """Return the bases of the times, and the unmodelled share of a step."""
-    found = {getattr(one.device_estimate.step_time, "basis", None) for one in shown}
-    bases = sorted(basis for basis in found if basis)
+    bases = {getattr(one.device_estimate.step_time, "basis", None) for one in shown}
+    known = ", ".join(sorted(basis for basis in bases if basis)) or "none"
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
     unmodelled = f"; not modelled: {format_short(100 * share)} % of the bytes of a step ({names})" if names else ""
-    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals{unmodelled}."
+    return f"Times: {known}; ranges are 80 % intervals{unmodelled}."

@@ -1,18 +1,22 @@
-"""Output of an estimate: a table with notes, itemized bills, TSV of every offer, or JSON."""
+"""Output of an estimate: a screen, itemized bills, TSV, JSON, HTML for notebooks, or a data frame."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from ..units import format_duration, format_offer_name, format_short
-from .estimate_screen import emit_screen
+from .estimate_screen import WIDE, build_cells, emit_screen, list_notes, pick_columns, select_shown_offers
 from .offer_columns import BOUNDS, VALUE_NAMES, build_values
-from .output import UNKNOWN, emit_document, emit_text, emit_tsv, format_json, get_terminal_width
+from .output import UNKNOWN, Column, emit_json, emit_text, emit_tsv, format_json, get_terminal_width
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from ..plan.cost_terms import Currency
     from ..plan.estimate import Estimate
     from ..plan.offer_estimate import OfferEstimate
@@ -27,38 +31,31 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 
 def emit_breakdown(estimate: Estimate) -> None:
-    """Write every item of every bill as TSV."""
+    """Write every item of every bill as TSV, at full precision."""
     emit_tsv(_KEYS, (row for one in estimate.offers for row in _iter_rows(one)))
+
+
+def _iter_rows(one: OfferEstimate) -> Iterator[dict[str, Any]]:
+    for line in one.bill.lines if one.bill else ():
+        yield {
+            **{key: getattr(one.offer, key) for key in _OFFER_KEYS},
+            "item": line.item,
+            "because": line.because,
+            **{f"time_s_{end}": line.time_s and getattr(line.time_s, end) for end in BOUNDS},
+            **{f"usd_{end}": getattr(line.usd, end) for end in BOUNDS},
+        }
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
     """Yield the bills of the recommended offers for a terminal, each item with its basis."""
-    for one in _select_recommended(estimate):
+    chosen = estimate.recommendation
+    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    for index in dict.fromkeys(index for index in named if index is not None):
+        one = estimate.offers[index]
         name = format_offer_name(one.offer.provider, one.offer.instance_type)
         yield ""
         yield f"bill of {name}, {one.offer.region}, {one.offer.purchase.replace('_', ' ')}:"
         yield from _iter_lines(one, estimate.terms.currency, width)
-
-
-def format_money_range(low: float, high: float) -> str:
-    """Format an amount as a range, or as one number if both bounds round to the same text.
-
-    Example:
-        >>> format_money_range(0.52, 0.9), format_money_range(1.0, 1.0), format_money_range(-3.0, -2.0)
-        ('0.52–0.9', '1.0', '-2.0–-3.0')
-    """
-    if high < 0:
-        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
-    else:
-        first, last = format_short(low), format_short(high)
-    return first if first == last else f"{first}–{last}"
-
-
-def _select_recommended(estimate: Estimate) -> list[OfferEstimate]:
-    """Return the offers recommended below the table, without repetition."""
-    chosen = estimate.recommendation
-    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
-    return [estimate.offers[index] for index in dict.fromkeys(i for i in named if i is not None)]
 
 
 def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
@@ -73,12 +70,10 @@ def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[
     for item in one.unbilled:
         yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
     time = format_duration(one.run_time_s.mid)
-    total = _format_usd(one.bill.total, currency)
-    yield _format_cells(f"total, {currency.code}", time, total)
+    yield _format_cells(f"total, {currency.code}", time, _format_usd(one.bill.total, currency))
 
 
 def _format_cells(item: str, time: str, money: str) -> str:
-    """Format the three cells of a line."""
     return f"  {item:<{ITEM_WIDTH}}{time:>{TIME_WIDTH}}{money:>{MONEY_WIDTH}}"
 
 
@@ -95,23 +90,12 @@ def _wrap_line(cells: str, because: str, width: int) -> Iterator[str]:
 
 
 def _format_usd(usd: Any, currency: Currency) -> str:
-    """Format the range of an amount in the user's currency."""
-    ends = sorted((float(currency.of_usd(usd.low)), float(currency.of_usd(usd.high))))
-    return format_money_range(*ends)
-
-
-def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
-    """Yield the items of one bill at full precision."""
-    names = {key: getattr(one.offer, key) for key in _OFFER_KEYS}
-    for line in one.bill.lines if one.bill else ():
-        time_s = line.time_s
-        yield {
-            **names,
-            "item": line.item,
-            "because": line.because,
-            **{f"time_s_{end}": None if time_s is None else getattr(time_s, end) for end in BOUNDS},
-            **{f"usd_{end}": getattr(line.usd, end) for end in BOUNDS},
-        }
+    """Format the range of an amount in the user's currency, or one number if both bounds have the same text."""
+    low, high = sorted(float(currency.of_usd(value)) for value in (usd.low, usd.high))
+    first, last = format_short(low), format_short(high)
+    if high < 0:  # a discount, the smaller amount first
+        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
+    return first if first == last else f"{first}–{last}"
 
 
 def emit_estimate(
@@ -133,7 +117,8 @@ def emit_estimate(
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        emit_document(estimate.to_json(breakdown=breakdown))
+        document = estimate.to_json(breakdown=breakdown)
+        emit_json(document["schema"], document)
     elif sys.stdout.isatty():
         width = get_terminal_width()
         emit_screen(estimate, show_all=show_all, explain=explain, width=width)
@@ -149,3 +134,45 @@ def format_estimate_json(estimate: Estimate) -> str:
     """Format an estimate as one JSON object, with one offer per line."""
     document = estimate.to_json()
     return format_json(document["schema"], document)
+
+
+def build_offer_frame(estimate: Estimate) -> DataFrame:
+    """Return a pandas data frame with one row per offer; money is float, unknown is missing.
+
+    Raises:
+        UsageError: pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise UsageError(
+            "a data frame needs pandas, which is not installed", hint="`pip install 'gpuplan[pandas]'`"
+        ) from None
+    frame = pd.DataFrame([build_values(one.to_json()) for one in estimate.offers], columns=list(VALUE_NAMES))
+    money = [name for name in VALUE_NAMES if "usd" in name]
+    return frame.astype(dict.fromkeys(money, "float64"))
+
+
+def format_estimate_html(estimate: Estimate) -> str:
+    """Return the decision, the offers of the screen, and what is to be known of them in one line."""
+    shown = select_shown_offers(estimate)
+    columns = pick_columns(estimate, WIDE)
+    head = _format_row('th scope="col"', columns, [column.header for column in columns])
+    cells = build_cells(estimate, shown, [column.key for column in columns])
+    body = "".join(_format_row("td", columns, [row[column.key] for column in columns]) for row in cells)
+    notes = " ".join(list_notes(estimate, shown))
+    return (
+        f"<table><caption>{escape(estimate.decision.sentence)}</caption>"
+        f"<thead>{head}</thead><tbody>{body}</tbody></table>"
+        f"{f'<p>{escape(notes)}</p>' if notes else ''}"
+    )
+
+
+def _format_row(tag: str, columns: Sequence[Column], texts: Sequence[str | None]) -> str:
+    """Return a row; its cells say their alignment, since notebooks align all text to the right by default."""
+    end = tag.partition(" ")[0]
+    cells = (
+        f'<{tag} style="text-align:{column.justify}">{escape(UNKNOWN if text is None else text)}</{end}>'
+        for column, text in zip(columns, texts, strict=True)
+    )
+    return f"<tr>{''.join(cells)}</tr>"

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..offers.clouds import OWNED
 from ..plan.memory import memory_note
@@ -30,14 +30,7 @@ MARKS = {"recommended": "take", "free": "free", "cheaper": "cheaper", "faster": 
 
 
 def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int) -> None:
-    """Write an estimate to a terminal.
-
-    Args:
-        estimate: Estimate to write.
-        show_all: List every offer, with its instance type.
-        explain: Add bottleneck, margins, sources and assumptions below the table.
-        width: Width of the terminal [characters].
-    """
+    """Write an estimate to a terminal of a width [characters], as `emit_estimate` says."""
     bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
     said = filter(None, (estimate.decision.misfit, *estimate.decision.lines, *bought))
     decided = [line for text in said for line in wrap(text, width)]
@@ -75,19 +68,14 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
         pool = [index for index in ranks if index in estimate.undominated]
     kinds = {estimate.offers[index].offer.accelerator: index for index in reversed(pool)}
     others = [index for name, index in kinds.items() if name not in seen]
-    sizes = [index for index in _list_first_sizes(estimate, pool) if named and index not in picked]
+    kind = {
+        index: (estimate.offers[index].offer.accelerator, estimate.offers[index].offer.devices) for index in pool
+    }
+    first = {size: index for index, size in reversed(kind.items())}  # of each accelerator and number of devices
+    sizes = [index for index in pool if named and index not in picked and first[kind[index]] == index]
     wanted = dict.fromkeys([*here, *named, *sorted(others, key=ranks.index), *sizes])
     room = max(ROWS_SHOWN - len(picked), len({*here, *named}))
     return [*picked, *sorted([*wanted][:room], key=ranks.index)]
-
-
-def _list_first_sizes(estimate: Estimate, rows: Sequence[int]) -> list[int]:
-    """Return the first of some offers of each accelerator and number of devices."""
-    first: dict[tuple[str, float], int] = {}
-    for index in rows:
-        offer = estimate.offers[index].offer
-        first.setdefault((offer.accelerator, offer.devices), index)
-    return list(first.values())
 
 
 def _rank_by_total(estimate: Estimate) -> list[int]:
@@ -103,17 +91,13 @@ def _rank_by_total(estimate: Estimate) -> list[int]:
 
 
 def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -> list[Column]:
-    """Return the columns for a width: time and cost of the run, or of samples if its length is unknown.
+    """Return the columns for a width [characters]: time and cost of the run, or of samples without a length.
 
-    Args:
-        estimate: Estimate to show.
-        width: Width of the terminal [characters].
-        by_instance: Whether to name instance type and region instead of the machine.
+    Instance type and region stand for the machine with `by_instance`.
     """
     is_known, is_served = estimate.workload.steps is not None, estimate.has_serving
     has_latency = is_served and any(one.serving and one.serving.latency_s for one in estimate.offers)
     has_layout = estimate.options.get("fit") or estimate.options.get("shard", "none") != "none"
-    name = partial(clip, width=32)
     wanted: list[tuple[bool, str, int]] = [
         (True, "mark", 0),
         (not by_instance, "machine", 0),
@@ -131,18 +115,18 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
         (estimate.options["sort"] == "co2", "co2_kg", 0),
         (True, "usd_per_hour", 3),
     ]
-    columns = []
-    for is_shown, key, dispensable in wanted:
-        if is_shown:
-            one = BY_NAME[key]
-            cut = name if key in ("machine", "instance_type") else None
-            justify: Literal["left", "right"] = (
-                "right" if one.is_number and key not in ("run_time_s", "cost_usd") else "left"
-            )
-            columns.append(
-                Column(key=key, header=one.header, justify=justify, format=cut, dispensable=dispensable)
-            )
-    return columns
+    numbers = {column.name for column in BY_NAME.values() if column.is_number} - {"run_time_s", "cost_usd"}
+    return [
+        Column(
+            key=key,
+            header=BY_NAME[key].header,
+            justify="right" if key in numbers else "left",
+            format=partial(clip, width=32) if key in ("machine", "instance_type") else None,
+            dispensable=dispensable,
+        )
+        for is_shown, key, dispensable in wanted
+        if is_shown
+    ]
 
 
 def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) -> list[dict[str, str | None]]:
@@ -156,22 +140,19 @@ def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) 
         if one.offer.provider == "local" and mark in ("", "take"):
             mark = "here"
         entry = {**one.to_json(), "mark": mark}
-        rows.append({c.name: None if c.text is None else c.text(entry, currency) for c in columns})
+        rows.append({column.name: column.describe(entry, currency) for column in columns})
     return rows
 
 
 def list_notes(estimate: Estimate, shown: Sequence[int]) -> list[str]:
     """Return what is needed to get the recommended offer, what is not counted and matters, and old prices."""
-    return [
-        text
-        for text in (
-            " ".join(f"Needs {need}." for need in estimate.decision.needs),
-            " ".join(filter(None, _list_uncounted(estimate))),
-            _format_improvements(estimate),
-            format_age_line(estimate.offers[index].offer for index in shown),
-        )
-        if text
-    ]
+    notes = (
+        " ".join(f"Needs {need}." for need in estimate.decision.needs),
+        " ".join(filter(None, _list_uncounted(estimate))),
+        _format_improvements(estimate),
+        format_age_line(estimate.offers[index].offer for index in shown),
+    )
+    return list(filter(None, notes))
 
 
 def _list_uncounted(estimate: Estimate) -> Iterator[str]:
@@ -207,17 +188,16 @@ def format_title(estimate: Estimate) -> str:
     """Describe the workload in one line."""
     workload = estimate.workload
     name = PurePath(workload.model).name if workload.model.endswith(SCRIPT_ENDINGS) else workload.model
-    return " · ".join(
-        [
-            name,
-            f"{format_count(workload.parameters)} parameters",
-            f"batch {workload.batch_size}",
-            _format_length_of(estimate),
-            workload.precision,
-            *([f"{workload.quantization} weights"] if workload.quantization else []),
-            *([f"{workload.tokens_per_sample:,} tokens a sample"] if workload.tokens_per_sample else []),
-        ]
-    )
+    parts = [
+        name,
+        f"{format_count(workload.parameters)} parameters",
+        f"batch {workload.batch_size}",
+        _format_length_of(estimate),
+        workload.precision,
+        *([f"{workload.quantization} weights"] if workload.quantization else []),
+        *([f"{workload.tokens_per_sample:,} tokens a sample"] if workload.tokens_per_sample else []),
+    ]
+    return " · ".join(parts)
 
 
 def _format_length_of(estimate: Estimate) -> str:
@@ -239,10 +219,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the phases of a run; empty for a single call of `fit()` and nothing else.
-
-    Args:
-        phases: Entries of `phases[]`.
+    """Describe the entries of `phases[]`; empty for a single call of `fit()` and nothing else.
 
     Example:
         >>> format_phases([{"epochs": 50, "steps": 10, "times": 10, "parameters": 8, "trainable_parameters": 8}])
@@ -250,7 +227,7 @@ def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
     """
     if len(phases) < 2:
         return "; ".join(
-            "".join([_format_length(one) if one["times"] > 1 else "one fit()", _format_passes(one)])
+            f"{_format_length(one) if one['times'] > 1 else 'one fit()'}{_format_passes(one)}"
             for one in phases
             if one["times"] > 1 or one.get("passes")
         )
@@ -258,8 +235,8 @@ def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
         f"phase {number}: {_format_length(one)}, {_format_trained(one)}{_format_passes(one)}"
         for number, one in enumerate(phases[:PHASES_SHOWN], start=1)
     ]
-    more = len(phases) - PHASES_SHOWN
-    return "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
+    texts += [f"and {len(phases) - PHASES_SHOWN} more"] if len(phases) > PHASES_SHOWN else []
+    return "; ".join(texts)
 
 
 def _format_length(phase: Mapping[str, Any]) -> str:

@@ -9,42 +9,31 @@ from typing import Any
 
 import yaml
 
-from .output import Column
+from .output import make_columns, make_numbers
 
-LONGEST_LINE = 1000
+LONGEST_LINE, PACKED = 1000, "(packed: the supervisor, from gpuplan/launch/agent)"
 
 
-def _wide(key: str) -> Column:
-    """Return a column of the TSV output only."""
-    return Column(key=key, header=key, terminal=False)
+def _format_time(at: str) -> str:
+    return at[:16].replace("T", " ")
 
 
 MACHINE_COLUMNS = (
-    Column(key="id", header="Id"),
-    Column(key="run", header="Run"),
-    Column(key="provider", header="Provider", dispensable=4),
-    Column(key="instance_type", header="Instance type", dispensable=5),
-    Column(key="region", header="Region", dispensable=6),
-    Column(key="state", header="State"),
-    Column(key="started_at", header="Started", dispensable=7, format=lambda at: at[:16].replace("T", " ")),
-    Column(key="cap_at", header="Ends by", dispensable=3, format=lambda at: at[:16].replace("T", " ")),
-    Column(
-        key="spent_usd", header="USD", justify="right", dispensable=2, format=lambda usd: f"{Decimal(usd):.2f}"
-    ),
-    Column(key="source", header="Seen by", dispensable=8),
-    _wide("attempt"),
-    Column(key="owner", header="Owner", dispensable=9),
-    _wide("owner_name"),
-    _wide("in_ledger"),
+    *make_columns(id="Id", run="Run"),
+    *make_columns(provider="Provider", dispensable=4),
+    *make_columns(instance_type="Instance type", dispensable=5),
+    *make_columns(region="Region", dispensable=6),
+    *make_columns(state="State"),
+    *make_columns(started_at="Started", dispensable=7, format=_format_time),
+    *make_columns(cap_at="Ends by", dispensable=3, format=_format_time),
+    *make_numbers(spent_usd="USD", dispensable=2, format=lambda usd: f"{Decimal(usd):.2f}"),
+    *make_columns("attempt", source="Seen by", dispensable=8),
+    *make_columns("owner_name", "in_ledger", owner="Owner", dispensable=9),
 )
 
 COMPARISON_COLUMNS = (
-    Column(key="item", header="What"),
-    Column(key="unit", header=""),
-    *(
-        Column(key=key, header=header, justify="right", format=lambda value: f"{value:.3g}")
-        for key, header in (("low", "Planned, low"), ("mid", "mid"), ("high", "high"), ("actual", "Actual"))
-    ),
+    *make_columns(item="What", unit=""),
+    *make_numbers(low="Planned, low", mid="mid", high="high", actual="Actual", format="{:.3g}".format),
 )
 
 
@@ -60,7 +49,10 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
         f"  at most      {_limit(plan)}",
     ]
     lines += _spot_lines(first["candidate"].get("spot"), request["spec"]["checkpoint_every_s"])
-    lines += [f"  ended by     {_layer(layer)}" for layer in first["layers"]]
+    for layer in first["layers"]:
+        where, unproven = "cloud" if layer["where"] == "cloud" else "machine", layer["unproven"]
+        how = f"{layer['how']}; unproven: {unproven}" if unproven else layer["how"]
+        lines.append(f"  ended by     the {where}, after {_hours(layer['fires_after_s'])}: {how}")
     lines += [f"  stop it      {way}" for way in plan["stop"]]
     lines += [
         f"  fallback     {_machine(attempt)}, ${attempt['candidate']['usd_per_hour']} an hour"
@@ -73,12 +65,7 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
 
 
 def _word(text: str) -> str:
-    r"""Return an argument unambiguously and without control characters.
-
-    Example:
-        >>> _word("--epochs"), _word("a b"), _word("\x1b[2J")
-        ('--epochs', "'a b'", "'\\x1b[2J'")
-    """
+    """Return an argument unambiguously and without control characters."""
     return text if text.isprintable() and text and " " not in text else repr(text)
 
 
@@ -87,17 +74,14 @@ def _limit(plan: Mapping[str, Any]) -> str:
     outer = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
     proven = [[one for one in found if not one["unproven"]] for found in outer]
     most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
+    shown = proven if all(proven) else outer
+    names = ", ".join(dict.fromkeys(one["name"] for layers in shown for one in layers))
     if all(proven):
-        return f"{most} in all (enforced outside the machine by: {_join_names(proven)})"
+        return f"{most} in all (enforced outside the machine by: {names})"
     if plan["request"]["provider"] == "local":
         return f"{most} in all"
-    limit = f"unproven outside the machine: {_join_names(outer)}" if any(outer) else "no limit outside the machine"
+    limit = f"unproven outside the machine: {names}" if names else "no limit outside the machine"
     return f"{most} if the machine's own timer works; {limit}"
-
-
-def _join_names(layers: Iterable[Iterable[Mapping[str, Any]]]) -> str:
-    """Return the names of all layers, each once."""
-    return ", ".join(dict.fromkeys(one["name"] for found in layers for one in found))
 
 
 def _price(one: Mapping[str, Any]) -> str:
@@ -105,9 +89,8 @@ def _price(one: Mapping[str, Any]) -> str:
     if one["price_source"]:
         return f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
     dated = f" (of {one['price_as_of']})" if one["price_as_of"] else ""
-    now = "read again when it is launched"
-    if one["price_problem"]:
-        now = f"the current price could not be read: {one['price_problem']}"
+    problem = one["price_problem"]
+    now = f"the current price could not be read: {problem}" if problem else "read again when it is launched"
     return f"${one['usd_per_hour']} an hour, as estimated{dated}; {now}"
 
 
@@ -119,18 +102,10 @@ def event_line(event: Mapping[str, Any], *, as_json: bool) -> str:
 
 
 def _machine(attempt: Mapping[str, Any]) -> str:
-    """Describe the machine of an attempt."""
     one = attempt["candidate"]
     devices = "" if one["devices"] == 1 else f"{one['devices']:g}× "
     place = attempt["zone"] or one["region"]
     return f"{one['instance_type']} ({devices}{one['accelerator']}), {place}, {one['purchase'].replace('_', ' ')}"
-
-
-def _layer(layer: Mapping[str, Any]) -> str:
-    """Describe a cap layer."""
-    unproven = f"; unproven: {layer['unproven']}" if layer["unproven"] else ""
-    where = "the cloud" if layer["where"] == "cloud" else "the machine"
-    return f"{where}, after {_hours(layer['fires_after_s'])}: {layer['how']}{unproven}"
 
 
 def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -144,7 +119,8 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         params = _without_scripts(call["params"], scripts)
         yield from (f"     {line}" for line in json.dumps(params, indent=2, ensure_ascii=False).splitlines())
         for script in scripts:
-            yield from (f"     | {_short(line)}" for line in script.splitlines())
+            for line in script.splitlines():
+                yield f"     | {PACKED if len(line) > LONGEST_LINE and ' ' not in line else line}"
         if call["expects"]:
             yield f"     expects {json.dumps(call['expects'])}"
         for undo in call["undo"]:
@@ -168,23 +144,11 @@ def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
 
 
 def _hours(seconds: float) -> str:
-    """Format a duration.
-
-    Example:
-        >>> _hours(90), _hours(5400)
-        ('1.5 min', '1.5 h')
-    """
     return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
 
 
 def _without_scripts(value: Any, scripts: list[str]) -> Any:
-    """Return parameters with multi-line texts moved to a list, at any depth.
-
-    Example:
-        >>> found = []
-        >>> _without_scripts({"items": [{"key": "startup-script", "value": "#!/bin/bash\\ntrue"}]}, found), found
-        ({'items': [{'key': 'startup-script', 'value': '(below)'}]}, ['#!/bin/bash\\ntrue'])
-    """
+    """Return parameters with multi-line texts moved to a list, at any depth."""
     if isinstance(value, Mapping):
         return {key: _without_scripts(inner, scripts) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -193,13 +157,6 @@ def _without_scripts(value: Any, scripts: list[str]) -> Any:
         scripts.append(value)
         return "(below)"
     return value
-
-
-def _short(line: str) -> str:
-    """Return a line, or a placeholder for packed files."""
-    if len(line) > LONGEST_LINE and " " not in line:
-        return "(packed: the supervisor, from gpuplan/launch/agent)"
-    return line
 
 
 class BlockDumper(yaml.SafeDumper):
@@ -219,11 +176,7 @@ BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
-    """Format an export as a file: YAML with comments above, or a notebook.
-
-    Args:
-        exported: Document of schema `gpuplan.export/1`.
-    """
+    """Format a document of schema `gpuplan.export/1` as a file: YAML with comments above, or a notebook."""
     document = exported["document"]
     if "nbformat" in document:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

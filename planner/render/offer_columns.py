@@ -5,7 +5,7 @@ A terminal, a notebook and the report show the columns that have a text; TSV and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ..units import (
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")
+MACHINE = ("provider", "instance_type", "accelerator", "devices", "purchase")
 
 
 class OfferColumn(NamedTuple):
@@ -33,7 +34,8 @@ class OfferColumn(NamedTuple):
     Args:
         name: Name in TSV and data frames; a range has three columns, `_low`, `_mid` and `_high`.
         header: Header for people; empty where only programs read it.
-        text: Function from an entry of `offers[]` and a currency to what people read; None: unknown.
+        text: Function from an entry of `offers[]` and a currency to what people read, None where nothing is known;
+            without it the value, if there is a header.
         value: Function from an entry to its value; by default the member of that name.
         is_range: Whether the value is an interval.
         is_value: Whether TSV and data frames have the column.
@@ -52,61 +54,32 @@ class OfferColumn(NamedTuple):
         """Return the value of an entry of `offers[]`."""
         return one[self.name] if self.value is None else self.value(one)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the column's names in TSV."""
-        return tuple(f"{self.name}_{bound}" for bound in BOUNDS) if self.is_range else (self.name,)
-
-    def cells(self, one: Offer) -> Iterator[Any]:
-        """Yield the value, or the low, central and high one of a range."""
-        value = self.get_value(one)
-        if self.is_range:
-            yield from ((value or {}).get(bound) for bound in BOUNDS)
-        else:
-            yield value
+    def describe(self, one: Offer, currency: Currency) -> str | None:
+        """Return what people read of an entry; None where nothing is known."""
+        if self.text is not None:
+            return self.text(one, currency)
+        return self.get_value(one) if self.header else None
 
 
 def _per_second(one: Offer) -> dict[str, float] | None:
     """Return the throughput of all devices [1/s]."""
     step, size = one["step_time_s"], one["global_batch_size"]
-    return (
-        None
-        if step is None
-        else {"low": size / step["high"], "mid": size / step["mid"], "high": size / step["low"]}
-    )
+    if step is None:
+        return None
+    return {"low": size / step["high"], "mid": size / step["mid"], "high": size / step["low"]}
 
 
 def _usd_per_million(one: Offer) -> Decimal | None:
     """Return the cost of a million samples on a fully used machine [USD]."""
     rate, price = _per_second(one), one["usd_per_hour"]
-    return (
-        None if rate is None or price is None else usd_per_million(per_s=rate["mid"], usd_per_hour=Decimal(price))
-    )
-
-
-def _get(key: str) -> Callable[[Offer], Any]:
-    """Return a function that reads a member."""
-    return lambda one: one[key]
-
-
-def _join_remedies(one: Offer) -> str | None:
-    return "; ".join(way["remedy"] for way in one["memory_remedies"]) or None
+    if rate is None or price is None:
+        return None
+    return usd_per_million(per_s=rate["mid"], usd_per_hour=Decimal(price))
 
 
 def _best(key: str) -> Callable[[Offer], Any]:
     """Return a function that reads a member of `best_batch`."""
     return lambda one: (one["best_batch"] or {}).get(key)
-
-
-def _describe_machine(one: Offer, currency: Currency) -> str:
-    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
-    return name_machine(**{key: one[key] for key in keys})
-
-
-def _describe_time(one: Offer, currency: Currency) -> str | None:
-    if (why := _rule_out(one)) is not None:
-        return why
-    run = one["run_time_s"]
-    return None if run is None else format_duration_range(Interval(**run))
 
 
 def _rule_out(one: Offer) -> str | None:
@@ -116,11 +89,15 @@ def _rule_out(one: Offer) -> str | None:
     return "not on Keras 3" if one["runs"] is False else None
 
 
+def _describe_time(one: Offer, currency: Currency) -> str | None:
+    run = one["run_time_s"]
+    return _rule_out(one) or (None if run is None else format_duration_range(Interval(**run)))
+
+
 def _describe_cost(one: Offer, currency: Currency) -> str | None:
+    cost, largest = one["cost_usd"], one["largest_batch_size"]
     if one["memory_fits"] is False:
-        largest = one["largest_batch_size"]
         return f"batch ≤ {largest}" if largest else "any batch"
-    cost = one["cost_usd"]
     return None if cost is None else currency.format_spread(*(float(cost[bound]) for bound in BOUNDS))
 
 
@@ -131,21 +108,18 @@ def _describe_price(one: Offer, currency: Currency) -> str | None:
     return f"{'~' if one['estimated'] else ''}{format_usd(float(currency.of_usd(Decimal(price))))}"
 
 
-def _describe_ms(value: Callable[[Offer], Any]) -> Callable[[Offer, Currency], str | None]:
-    """Return a function that formats the ends of an interval of seconds in milliseconds."""
+def _describe_ms(found: Mapping[str, float] | None) -> str | None:
+    """Describe the ends of an interval of seconds in milliseconds; None for an unknown one."""
+    return None if found is None else format_range(found["low"] * MS_PER_S, found["high"] * MS_PER_S)
 
-    def describe(one: Offer, currency: Currency) -> str | None:
-        found = value(one)
-        return None if found is None else format_range(found["low"] * MS_PER_S, found["high"] * MS_PER_S)
 
-    return describe
+def _describe_spread(found: Mapping[str, float] | None) -> str | None:
+    """Describe an interval; None for an unknown one."""
+    return None if found is None else f"{format_short(found['mid'])} ({format_range(found['low'], found['high'])})"
 
 
 def _describe_rate(one: Offer, currency: Currency) -> str | None:
-    why, rate = _rule_out(one), _per_second(one)
-    return why or (
-        None if rate is None else f"{format_short(rate['mid'])} ({format_range(rate['low'], rate['high'])})"
-    )
+    return _rule_out(one) or _describe_spread(_per_second(one))
 
 
 def _describe_million(one: Offer, currency: Currency) -> str | None:
@@ -182,37 +156,25 @@ def _describe_best_batch(one: Offer, currency: Currency) -> str | None:
     if best is None:
         return None
     run, cost = best["run_time_s"], best["cost_usd"]
-    parts = [
-        *([] if run is None else [format_duration_range(Interval(**run))]),
-        *([] if cost is None else [currency.format_amount(float(cost["mid"]))]),
-    ]
-    return f"{best['batch_size']}: {', '.join(parts)}" if parts else str(best["batch_size"])
-
-
-def _describe_co2(one: Offer, currency: Currency) -> str | None:
-    co2 = one["co2_kg"]
-    return None if co2 is None else f"{format_short(co2['mid'])} ({format_range(co2['low'], co2['high'])})"
-
-
-def _name(key: str) -> Callable[[Offer, Currency], str | None]:
-    """Return a function that reads a text as it is."""
-    return lambda one, currency: one[key]
+    time = "" if run is None else format_duration_range(Interval(**run))
+    money = "" if cost is None else currency.format_amount(float(cost["mid"]))
+    return ": ".join(filter(None, (str(best["batch_size"]), ", ".join(filter(None, (time, money))))))
 
 
 COLUMNS = (
-    OfferColumn("mark", text=_name("mark"), is_value=False),
-    OfferColumn("machine", "machine", _describe_machine, is_value=False),
+    OfferColumn("mark", text=lambda one, _: one["mark"], is_value=False),
+    OfferColumn("machine", "machine", lambda o, _: name_machine(**{k: o[k] for k in MACHINE}), is_value=False),
     OfferColumn("provider"),
-    OfferColumn("instance_type", "instance", _name("instance_type")),
+    OfferColumn("instance_type", "instance"),
     OfferColumn("accelerator", "accelerator", lambda one, _: format_device(one["accelerator"], one["devices"])),
     OfferColumn("devices"),
-    OfferColumn("region", "region", _name("region")),
+    OfferColumn("region", "region"),
     OfferColumn("purchase", "purchase", lambda one, _: one["purchase"].replace("_", " ")),
     OfferColumn("layout", "layout", _describe_layout, is_value=False),
     OfferColumn("usd_per_hour", "$/h", _describe_price, is_number=True),
     OfferColumn("price_as_of"),
     OfferColumn("estimated"),
-    OfferColumn("step_time_s", "step ms", _describe_ms(_get("step_time_s")), is_range=True, is_number=True),
+    OfferColumn("step_time_s", "step ms", lambda o, _: _describe_ms(o["step_time_s"]), None, True, is_number=True),
     OfferColumn("train_time_s", is_range=True),
     OfferColumn("run_time_s", "time", _describe_time, is_range=True, is_number=True),
     OfferColumn("cost_usd", "cost", _describe_cost, is_range=True, is_number=True),
@@ -220,11 +182,11 @@ COLUMNS = (
     OfferColumn("memory_bytes", "memory", describe_memory, is_number=True),
     OfferColumn("memory_fits"),
     OfferColumn("largest_batch_size"),
-    OfferColumn("basis", "basis", _name("basis")),
-    OfferColumn("limiter", "limit", _name("limiter")),
+    OfferColumn("basis", "basis"),
+    OfferColumn("limiter", "limit"),
     OfferColumn("status"),
     OfferColumn("memory_verdict"),
-    OfferColumn("memory_remedies", value=_join_remedies),
+    OfferColumn("memory_remedies", value=lambda o: "; ".join(w["remedy"] for w in o["memory_remedies"]) or None),
     OfferColumn("best_batch_size", "best batch", _describe_best_batch, _best("batch_size")),
     OfferColumn("best_batch_step_time_s", value=_best("step_time_s"), is_range=True),
     OfferColumn("best_batch_run_time_s", value=_best("run_time_s"), is_range=True),
@@ -232,20 +194,26 @@ COLUMNS = (
     OfferColumn("best_batch_speedup", value=_best("speedup")),
     OfferColumn("samples_per_s", "samples/s", _describe_rate, _per_second, is_range=True, is_number=True),
     OfferColumn("usd_per_million_samples", "a million", _describe_million, _usd_per_million, is_number=True),
-    OfferColumn("latency_s", "one, ms", _describe_ms(_latency), _latency, True, is_number=True),
+    OfferColumn("latency_s", "one, ms", lambda o, _: _describe_ms(_latency(o)), _latency, True, is_number=True),
     OfferColumn("shard"),
     OfferColumn("mfu", is_range=True),
     OfferColumn("tokens_per_s", is_range=True),
     OfferColumn("usd_per_million_tokens"),
     OfferColumn("gradient_accumulation_steps"),
     OfferColumn("recomputed"),
-    OfferColumn("co2_kg", "kg CO2", _describe_co2, is_value=False, is_number=True),
+    OfferColumn("co2_kg", "kg CO2", lambda o, _: _describe_spread(o["co2_kg"]), is_value=False, is_number=True),
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 VALUES = tuple(column for column in COLUMNS if column.is_value)
-VALUE_NAMES = tuple(name for column in VALUES for name in column.names())
+VALUE_NAMES = tuple(
+    name for one in VALUES for name in ([f"{one.name}_{end}" for end in BOUNDS] if one.is_range else [one.name])
+)
 
 
 def build_values(one: Offer) -> dict[str, Any]:
     """Return the values of an entry of `offers[]` at full precision, by column."""
-    return dict(zip(VALUE_NAMES, (cell for column in VALUES for cell in column.cells(one)), strict=True))
+    cells: list[Any] = []
+    for column in VALUES:
+        value = column.get_value(one)
+        cells += [(value or {}).get(end) for end in BOUNDS] if column.is_range else [value]
+    return dict(zip(VALUE_NAMES, cells, strict=True))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -22,22 +24,21 @@ from ..records import Frozen, to_plain
 from .progress import status
 
 
-def require_writable(path: Path, *, flag: str) -> None:
-    """Raise UsageError unless a file can be written; called before the work whose result it holds."""
+def require_writable(path: Path | None) -> None:
+    """Raise UsageError unless the file of `-o`, if there is one, can be written; called before the work."""
     import tempfile
 
-    folder = path.parent
+    if path is None:
+        return
     if path.is_dir():
-        hint = f"give a file name: `{flag} {path / 'plan.json'}`"
-        raise UsageError(f"`{flag} {path}` is a folder", hint=hint)
-    if not folder.is_dir():
-        raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
+        raise UsageError(f"`-o {path}` is a folder", hint=f"give a file name: `-o {path / 'plan.json'}`")
+    if not path.parent.is_dir():
+        raise UsageError(f"`-o {path}`: there is no folder `{path.parent}`", hint="create it first")
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        message = f"`{flag} {path}` cannot be written: {error.strerror}"
-        raise UsageError(message, hint="choose another file") from error
+        raise UsageError(f"`-o {path}` cannot be written: {error.strerror}", hint="choose another file") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,6 +47,12 @@ def write_text(path: Path, text: str) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise GpuplanError(f"{path} cannot be written: {error.strerror}", hint=ROOM) from error
+
+
+def write_document(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Write a document that names its schema to a file, if one is given."""
+    if path is not None:
+        write_text(path, format_json(document["schema"], document))
 
 
 ROOM = "free some space, or write to another place"
@@ -69,15 +76,29 @@ class Column(Frozen):
     key: str
     header: str
     format: Callable[[Any], str] | None = None
-    justify: Literal["left", "right", "center"] = "left"
+    justify: Literal["left", "right"] = "left"
     terminal: bool = True
     dispensable: int = 0
 
 
+def make_columns(
+    *tsv_only: str,
+    format: Callable[[Any], str] | None = None,
+    justify: Literal["left", "right"] = "left",
+    dispensable: int = 0,
+    **headers: str,
+) -> tuple[Column, ...]:
+    """Return columns of one form by the headers of their keys, and columns of TSV alone."""
+    form: dict[str, Any] = {"format": format, "justify": justify, "dispensable": dispensable}
+    shown = [Column(key=key, header=header, **form) for key, header in headers.items()]
+    return (*shown, *(Column(key=key, header=key, terminal=False) for key in tsv_only))
+
+
+make_numbers = partial(make_columns, justify="right")
+
+
 def get_terminal_width() -> int:
     """Return the width of the terminal [characters]; 80 if it is unknown."""
-    import shutil
-
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -94,15 +115,9 @@ def emit_tsv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     _write(lambda: sys.stdout.writelines(_join_pieces(iter_tsv_lines(keys, rows))))
 
 
-def emit_document(document: Mapping[str, Any]) -> None:
-    """Write a document that names its schema to standard output, the schema first."""
-    emit_json(document["schema"], document)
-
-
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
     """Write one JSON object with its schema (``gpuplan.offers/1``) to standard output, row by row."""
-    pieces = _iter_json_pieces(schema, payload)
-    _write(lambda: sys.stdout.writelines(_join_pieces(pieces)))
+    _write(lambda: sys.stdout.writelines(_join_pieces(_iter_json_pieces(schema, payload))))
 
 
 def emit_result(
@@ -118,22 +133,61 @@ def emit_result(
     emit_json(schema, payload) if as_json else emit_rows(columns, rows, title=title)
 
 
+Row = dict[str, Any]
+Screen = tuple[list[str], Sequence[Column], list[Row], list[str]]
+
+
+class Answer(Frozen):
+    """Answer of a comparison.
+
+    Args:
+        document: JSON object.
+        rows: Member of the document that a pipe gets as TSV.
+        tsv: Columns of that TSV.
+        screen: Function that builds the lines above a terminal's table, its columns, its rows and the lines below.
+    """
+
+    document: Row
+    rows: str
+    tsv: Sequence[str]
+    screen: Callable[[], Screen]
+
+    def emit(self, *, as_json: bool) -> None:
+        """Write to standard output: JSON, a screen on a terminal, or TSV in a pipe."""
+        if as_json:
+            emit_json(self.document["schema"], self.document)
+        elif sys.stdout.isatty():
+            head, columns, rows, below = self.screen()
+            emit_text(_wrap(head))
+            emit_rows(columns, rows)
+            emit_text("\n" + _wrap(line for line in below if line))
+        else:
+            emit_tsv(self.tsv, map(_flatten, self.document[self.rows]))
+
+
+def _wrap(lines: Iterable[str]) -> str:
+    """Wrap lines between words; an empty one is a gap."""
+    width = get_terminal_width()
+    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for text in lines)
+    return "".join(f"{line}\n" for lines in wrapped for line in (lines or [""]))
+
+
+def _flatten(row: Row) -> Row:
+    """Return a row with its intervals as numbers: the central estimate, and the ends under names of their own."""
+    flat = dict(row)
+    for key, value in row.items():
+        if isinstance(value, dict) and "mid" in value:
+            flat |= {key: value["mid"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
+    return flat
+
+
 def emit_text(text: str) -> None:
     """Write text to standard output."""
     _write(lambda: sys.stdout.write(escape_controls(text)))
 
 
 def format_json(schema: str, payload: Mapping[str, Any]) -> str:
-    """Format a payload as JSON: Decimal as string, dates as ISO 8601, None as null.
-
-    Example:
-        >>> print(format_json("gpuplan.x/1", {"usd": Decimal("0.10"), "note": None}), end="")
-        {
-          "schema": "gpuplan.x/1",
-          "usd": "0.10",
-          "note": null
-        }
-    """
+    """Format a payload as JSON: Decimal as string, dates as ISO 8601, None as null."""
     return "".join(_iter_json_pieces(schema, payload))
 
 
@@ -154,16 +208,15 @@ def _join_pieces(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def iter_tsv_lines(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    r"""Yield rows as tab-separated lines at full precision, header first; None is empty.
-
-    Example:
-        >>> list(iter_tsv_lines(["a", "b"], [{"a": 0.1, "b": None}]))
-        ['a\tb\n', '0.1\t\n']
-    """
+    """Yield rows as tab-separated lines at full precision, header first; None is empty."""
     yield "\t".join(keys) + "\n"
     for row in rows:
-        cells = ["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)]
-        yield "\t".join(cells) + "\n"
+        yield "\t".join(map(_format_tsv_cell, map(row.get, keys))) + "\n"
+
+
+_ROW = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
+)
 
 
 def _iter_member_pieces(value: object) -> Iterator[str]:
@@ -171,10 +224,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     if isinstance(value, Iterator) or (
         isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
     ):
-        start, encode = "[\n    ", _compact_encoder().encode
+        start = "[\n    "
         for row in value:
             yield start
-            yield encode(row)
+            yield _ROW.encode(row)
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
@@ -182,18 +235,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     yield text.replace("\n", "\n  ")
 
 
-@cache
-def _compact_encoder() -> json.JSONEncoder:
-    """Return the cached encoder of rows."""
-    return json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
-    )
-
-
 def _format_tsv_cell(value: object) -> str:
     """Format a value as a TSV cell without tabs and line breaks."""
-    if type(value) in (float, int):
-        return str(value)
+    if value is None or type(value) in (float, int):
+        return "" if value is None else str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return format(value, "f") if isinstance(value, Decimal) else " ".join(str(value).split())
@@ -221,58 +266,41 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     shown = [column for column in columns if column.terminal]
     cells = [[_format_table_cell(column, row.get(column.key)) for column in shown] for row in rows]
     widths = fit_columns(shown, cells, width=console.width)
-    for column, width in zip(shown, widths, strict=True):
-        if width is not None:
-            table.add_column(column.header, justify=column.justify, overflow="fold", width=width)
+    for index, width in widths.items():
+        table.add_column(shown[index].header, justify=shown[index].justify, overflow="fold", width=width)
     for line in cells:
-        sized = ((cell, width) for cell, width in zip(line, widths, strict=True) if width is not None)
-        table.add_row(*(Text(clip_words(cell, width)) for cell, width in sized))
+        table.add_row(*(Text(clip_words(line[index], width)) for index, width in widths.items()))
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
     sys.stdout.write(laid_out.get())
 
 
-def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int | None]:
-    """Return the width of each column; None for one that is left out [characters].
+def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> dict[int, int]:
+    """Return the widths of the columns that stay, by their position [characters].
 
     Dispensable columns are left out one by one until the others fit on one line a row. If that is not enough, the
     widest columns wrap between words, and last their longest words are shortened (`clip_words`).
-
-    Args:
-        columns: Columns of the table.
-        rows: Text of the cells, in the order of the columns.
-        width: Width of the terminal [characters].
     """
     from rich.cells import cell_len
 
     texts = [[column.header, *(row[index] for row in rows)] for index, column in enumerate(columns)]
-    natural = [max(map(cell_len, column)) for column in texts]
-    kept = list(range(len(columns)))
-    while _total(natural, kept) > width:
-        spare = [index for index in kept if columns[index].dispensable]
-        if not spare:
-            break
-        kept.remove(max(spare, key=lambda index: columns[index].dispensable))
-    least = [_find_least(column, text) for column, text in zip(columns, texts, strict=True)]
-    fitted = _shrink({index: natural[index] for index in kept}, least, excess=_total(natural, kept) - width)
-    return [fitted.get(index) for index in range(len(columns))]
-
-
-def _find_least(column: Column, texts: Sequence[str]) -> int:
-    """Return the width below which a column would break a word, or a number from its unit [characters]."""
-    from rich.cells import cell_len
-
-    words = texts if column.justify == "right" else [word for text in texts for word in text.split()]
-    return max((cell_len(word) for word in words), default=0)
+    kept = {index: max(map(cell_len, column)) for index, column in enumerate(texts)}
+    spare = sorted((columns[index].dispensable, -index) for index in kept if columns[index].dispensable)
+    while (excess := sum(kept.values()) + GAP * (len(kept) - 1) - width) > 0 and spare:
+        del kept[-spare.pop()[1]]
+    # Below its least width a column would break a word, or a number from its unit.
+    least = {}
+    for index in kept:
+        whole = columns[index].justify == "right"
+        words = texts[index] if whole else [word for text in texts[index] for word in text.split()]
+        least[index] = max(map(cell_len, words), default=0)
+    for _ in range(excess):  # off the column that can spare most; below the least widths, off the widest
+        kept[max(kept, key=lambda one: (max(0, kept[one] - least[one]), kept[one]))] -= 1
+    return kept
 
 
 def clip_words(text: str, width: int) -> str:
-    """Shorten words longer than a column in their middle, where names differ least.
-
-    Example:
-        >>> clip_words("aws northamerica-northeast1", 15)
-        'aws northamer…east1'
-    """
+    """Shorten words longer than a column in their middle, where names differ least."""
     return text if len(text) <= width else " ".join(clip(word, width) for word in text.split(" "))
 
 
@@ -282,19 +310,6 @@ def clip(word: str, width: int) -> str:
         return word
     head = (width - 1) * 2 // 3
     return f"{word[:head]}…{word[head + 1 - width :]}"
-
-
-def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
-    """Return the width of a table [characters]."""
-    return sum(widths[index] for index in kept) + GAP * (len(kept) - 1)
-
-
-def _shrink(widths: dict[int, int], least: Sequence[int], *, excess: int) -> dict[int, int]:
-    """Take characters off the columns that can spare most; below their longest words, off the widest."""
-    for _ in range(excess):
-        index = max(widths, key=lambda one: (max(0, widths[one] - least[one]), widths[one]))
-        widths[index] -= 1
-    return widths
 
 
 def _write(emit: Callable[[], object]) -> None:

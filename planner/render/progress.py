@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event, Thread, Timer
 
 from ..errors import escape_controls
@@ -60,11 +60,8 @@ def bar(label: str, *, is_spoken: bool = False) -> Iterator[Callable[[str, int, 
     every `SILENCE_S` on one item, and after every `LONG_SILENCE_S` once it has taken that long.
     """
     if not sys.stderr.isatty():
-        if is_spoken:
-            with _spoken(label) as note:
-                yield note
-        else:
-            yield lambda *_: None
+        with _spoken(label) if is_spoken else nullcontext(lambda *_: None) as note:
+            yield note
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -98,34 +95,3 @@ def _spoken(label: str) -> Iterator[Callable[[str, int, int], None]]:
     finally:
         ended.set()
         speaker.join()
-
-
-@contextmanager
-def parts(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Show a bar that advances by parts; yields functions that begin a part and set its current item.
-
-    Nothing is shown, and rich is not imported, when stderr is not a terminal.
-    """
-    if not sys.stderr.isatty():
-        yield (lambda _: None), (lambda _: None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.fields[detail]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, detail="")
-        begun = 0
-
-        def begin(part: str) -> None:
-            nonlocal begun
-            bar.update(task, description=part, detail="", completed=begun)
-            begun += 1
-
-        yield begin, lambda detail: bar.update(task, detail=detail)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpuplan.cli.comparison_commands import OWN
+from gpuplan.cli.estimate_commands import OWN
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import parse_overrides
 

@@ -13,10 +13,11 @@ import pytest
 import typer
 from commands import parse
 from gpuplan.cli.app import app
-from gpuplan.cli.removed_options import REMOVED, find_replacement
+from gpuplan.cli.spellings import find_replacement, map_removed
 from gpuplan.settings import Settings, load_settings
 
 Run = Callable[..., Any]
+REMOVED = map_removed()
 MOST_SLOTS = 170
 OPTIONS = sorted(key for key in REMOVED if key[0] and key[1].startswith("--"))
 NEEDED = {  # what a command requires besides the flag

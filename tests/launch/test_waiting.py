@@ -105,7 +105,7 @@ def test_a_terminal_has_one_region_that_changes(bench: Bench, monkeypatch: pytes
     def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]]:
         yield lambda text: shown.append(f"{label}: {text}")
 
-    monkeypatch.setattr("gpuplan.render.progress.status", status)
+    monkeypatch.setattr("gpuplan.cli.launch_commands.status", status)
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=lambda text: None))
     monkeypatch.setattr(
         bench.adapter, "outcome", reports({**TRAINING, "batch": 1}, {**TRAINING, "status": "done"})

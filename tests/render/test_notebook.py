@@ -8,7 +8,7 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
-from gpuplan.render.estimate_html import format_estimate_html
+from gpuplan.render.estimate_output import format_estimate_html
 
 
 class Page(HTMLParser):

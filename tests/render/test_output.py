@@ -132,7 +132,8 @@ def test_a_reconciled_bill_is_shown_on_a_terminal() -> None:
         "part": "whole bill", "unit": "USD", "predicted": {"low": "0.0123456", "mid": "0.02", "high": "0.035"},
         "actual": None, "actual_over_predicted": None, "inside": None,
     }  # fmt: skip
-    result = {"model": "train.py", "devices": 1.0, "accelerator": "T4", "parts": [bill]}
+    schema = "gpuplan.reconcile/1"
+    result = {"schema": schema, "model": "train.py", "devices": 1.0, "accelerator": "T4", "parts": [bill]}
     text = terminal_output(
         f"from gpuplan.render.profile import emit_reconciled; emit_reconciled({result!r}, as_json=False)"
     )

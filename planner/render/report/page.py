@@ -6,46 +6,46 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UsageError
+from ...units import format_count, format_duration, format_short
 from .text import compute_script_hash, pack_json, read_asset
-from .view import build_view
+from .view import build_view, format_amount
 
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "report.js")
 
 
 def build_report_html(plan: Mapping[str, Any]) -> str:
-    """Build a self-contained HTML page of a plan, deterministically.
-
-    Args:
-        plan: Document of schema `gpuplan.estimate/1`.
+    """Build a self-contained HTML page of a document of schema `gpuplan.estimate/1`, deterministically.
 
     Raises:
         UsageError: The plan is incomplete.
     """
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import UndefinedError
 
     try:
-        view = build_view(plan)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+        return _render(plan)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, UndefinedError) as problem:
         raise UsageError(
             f"the plan cannot be read: {type(problem).__name__} at {problem}",
             hint="create it again: `gpuplan estimate MODEL -o plan.json`",
         ) from problem
-    packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return page.from_string(read_asset("report.html.j2")).render(
-        **view, **_build_package(), packed={name: pack_json(data) for name, data in packed.items()}
-    )
 
 
-def _build_package() -> dict[str, Any]:
-    """Return the page's assets, and the content security policy that allows only them."""
+def _render(plan: Mapping[str, Any]) -> str:
+    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
+    view = build_view(plan)
+    packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
     scripts = [read_asset(name) for name in SCRIPTS]
-    return {
-        "scripts": [Markup(script) for script in scripts],
-        "policy": f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
-        "style": Markup(read_asset("report.css")),
-        "licences": read_asset("LICENSES.txt"),
-    }
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    page.globals |= {"amount": format_amount, "count": format_count}
+    page.globals |= {"duration": format_duration, "short": format_short}
+    return page.from_string(read_asset("report.html.j2")).render(
+        **view,
+        packed={name: pack_json(data) for name, data in packed.items()},
+        scripts=list(map(Markup, scripts)),
+        policy=f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",  # only these assets
+        style=Markup(read_asset("report.css")),
+        licences=read_asset("LICENSES.txt"),
+    )

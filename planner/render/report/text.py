@@ -8,13 +8,11 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
-
-_LAID_OUT = frozenset("\n\t")
 
 
 @cache
@@ -49,24 +47,23 @@ def escape_invisible(value: Any) -> Any:
 
 
 def _escape_character(character: str) -> str:
-    """Return a character, or its code point for control and formatting characters."""
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _LAID_OUT
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\n\t"
     return f"⟨U+{ord(character):04X}⟩" if hidden else character
 
 
 _SITE = r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)"
 
 
-def _build_commit_url(found: re.Match[str]) -> str:
-    repository, commit, path = found.groups()
-    place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
-    return f"https://github.com/{repository}/{place}"
-
-
 # Patterns of sources and their URLs, in order; matched text is removed before the next pattern.
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]"), lambda found: found.group()),
-    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _build_commit_url),
+    (
+        re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"),
+        lambda found: (
+            f"https://github.com/{found[1]}/"
+            + "/".join(("blob", *found.groups()[1:]) if found[3] else ("tree", found[2]))
+        ),
+    ),
     (
         re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
         lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # redirects to a pull request
@@ -85,12 +82,8 @@ def find_links_in_source(source: str) -> list[tuple[str, str]]:
         >>> find_links_in_source("EBS gp3 (cloudtoolstack.com 2026)"), find_links_in_source("assumed")
         ([('cloudtoolstack.com', 'https://cloudtoolstack.com')], [])
     """
-    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_iter_urls(source))]
-
-
-def _iter_urls(source: str) -> Iterator[str]:
-    """Yield URLs; matched text is removed before the next pattern."""
+    urls: dict[str, None] = {}
     for pattern, address in _PATTERNS:
-        for found in pattern.finditer(source):
-            yield address(found)
+        urls |= dict.fromkeys(address(found) for found in pattern.finditer(source))
         source = pattern.sub(" ", source)
+    return [(urlsplit(url).netloc, url) for url in urls]

@@ -10,9 +10,10 @@ from ...estimate_document import read_offers
 from ...plan.cost_terms import Currency
 from ...plan.estimate import DECISION_ROLES
 from ...plan.improvements import Improvement
-from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_short
+from ...units import GIB, format_count, format_device, format_duration
+from ..estimate_notes import describe_remedy
 from ..estimate_screen import MARKS, format_phases
-from ..offer_columns import BOUNDS, BY_NAME, OfferColumn
+from ..offer_columns import BOUNDS, BY_NAME
 from ..output import UNKNOWN
 from .text import escape_invisible, find_links_in_source
 
@@ -44,22 +45,20 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "plan": plan,
         "currency": currency,
         "details": details,
-        "question": describe_workload(plan),
+        "question": _describe_workload(plan),
         "headline": str(plan["decision"]["sentence"]),
         "helps": [Improvement(**one).describe() for one in plan["decision"]["improvements"]],
         "cards": [_build_card(offers[index], mark, currency) for index, mark in picks.items()],
         "columns": COLUMNS,
         "top": [rows[index] for index in first[:ROWS_SHOWN]],
         "rows": rows,
-        "steps": [_build_step(step) for step in details["steps"]],
+        "steps": details["steps"],
         "memory": {**memory, "ways": _describe_memory_ways(chosen, currency)},
         "bills": [
-            _build_bill(offers[bill["offer"]], bill["lines"], currency)
+            {**_build_card(one := offers[bill["offer"]], "", currency), **bill, "unbilled": one["unbilled"]}
             for bill in details["bills"]
             if bill["offer"] in picks  # plans of earlier versions have others too
         ],
-        "turns": [_describe_crossover(turn) for turn in details["turns"]],
-        "colab": [_describe_crossover(turn) for turn in details["colab"]],
         "notes": _list_notes(plan, sharded),
         "sources": _collect_sources(offers, details["steps"]),
         "links_of": find_links_in_source,
@@ -91,24 +90,21 @@ def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
     if not mark and (one.get("quota") or {}).get("state") == "too_small":
         mark = "no quota"
     entry = {**one, "mark": mark}
-    return [[_describe(column.name, entry, currency), _find_number(column, entry)] for column in COLUMNS]
+    cells = []
+    for column in COLUMNS:  # a number to sort by is the value, or the middle of a range
+        value = column.get_value(entry) if column.is_number else None
+        value = value["mid"] if isinstance(value, Mapping) else value
+        cells.append([_describe(column.name, entry, currency), None if value is None else float(value)])
+    return cells
 
 
 def _describe(name: str, one: Offer, currency: Currency) -> str:
     """Return the text of a column."""
-    text = BY_NAME[name].text
-    found = text and text(one, currency)
+    found = BY_NAME[name].describe(one, currency)
     return UNKNOWN if found is None else found
 
 
-def _find_number(column: OfferColumn, one: Offer) -> float | None:
-    """Return the number by which a column is sorted: its value, or the middle of a range."""
-    value = column.get_value(one) if column.is_number else None
-    value = value["mid"] if isinstance(value, Mapping) else value
-    return None if value is None else float(value)
-
-
-def describe_workload(plan: Mapping[str, Any]) -> list[str]:
+def _describe_workload(plan: Mapping[str, Any]) -> list[str]:
     """Describe the workload in short phrases, without its name."""
     work = plan["workload"]
     parts = [
@@ -129,14 +125,11 @@ def _build_card(one: Offer, mark: str, currency: Currency) -> dict[str, str]:
     return {
         "mark": mark,
         "machine": _describe("machine", one, currency),
-        "where": _describe_place(one),
-        "takes": ", ".join(_describe(name, one, currency) for name in ("run_time_s", "cost_usd")),
+        "where": f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}",
+        "time": _describe("run_time_s", one, currency),
+        "cost": _describe("cost_usd", one, currency),
         "why": one.get("limiter_why") or "",
     }
-
-
-def _describe_place(one: Offer) -> str:
-    return f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}"
 
 
 def _build_chart(
@@ -169,35 +162,9 @@ def _build_point(one: Offer, index: int, mark: str, currency: Currency) -> dict[
         "mark": mark,
         "machine": card["machine"],
         "short": f"{format_duration(run['mid'])}, {currency.format_amount(float(cost['mid']))}",
-        "text": f"{card['machine']}\n{card['where']}\n{card['takes']}",
+        "text": f"{card['machine']}\n{card['where']}\n{card['time']}, {card['cost']}",
         "time": [run[bound] for bound in BOUNDS],
         "cost": [float(cost[bound]) for bound in BOUNDS],
-    }
-
-
-def _build_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the tables of a step breakdown."""
-    whole = step["step_s"]
-    return {
-        "name": step["accelerator"],
-        "step": f"{format_short(whole * MS_PER_S)} ms",
-        "peak": format_count(step["peak_flop_per_s"], "FLOP/s"),
-        "bandwidth": format_count(step["memory_bytes_per_s"], "B/s"),
-        "dtype": step["dtype"],
-        "kinds": [_build_part(part, whole) for part in step["kinds"]],
-        "layers": [_build_part(part, whole) for part in step["layers"]],
-    }
-
-
-def _build_part(part: Mapping[str, Any], whole_s: float) -> dict[str, str]:
-    flops, moved = part["flops"], part["bytes_moved"]
-    return {
-        "name": part["name"],
-        "time": f"{part['time_s'] * MS_PER_S:.3g} ms",
-        "share": f"{100 * part['time_s'] / whole_s:.1f} %" if whole_s else UNKNOWN,
-        "flops": format_count(flops, "FLOP") if flops else UNKNOWN,
-        "bytes": format_count(moved, "B") if moved else UNKNOWN,
-        "intensity": format_short(flops / moved) if flops and moved else UNKNOWN,
     }
 
 
@@ -226,7 +193,7 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
         name = format_device(one["accelerator"], one["devices"])
         if one["memory_remedies"]:
             ways = "; ".join(
-                way["remedy"] + ("" if way["fits"] else ", not enough by itself") for way in one["memory_remedies"]
+                describe_remedy(way["remedy"], is_enough=way["fits"]) for way in one["memory_remedies"]
             )
             lines.append(f"{name}: {one['memory_verdict']}. Possible remedies: {ways}.")
         if one["best_batch"] is not None:
@@ -234,48 +201,22 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
     return lines
 
 
-def _build_bill(one: Offer, lines: Iterable[Mapping[str, Any]], currency: Currency) -> dict[str, Any]:
-    """Format the items of a bill."""
-    return {
-        "machine": _describe("machine", one, currency),
-        "where": _describe_place(one),
-        "lines": [
-            {
-                "item": line["item"],
-                "time": "" if line["time_s"] is None else format_duration(line["time_s"]["mid"]),
-                "usd": _format_amount(line, currency),
-                "because": line["because"],
-            }
-            for line in lines
-        ],
-        "time": _describe("run_time_s", one, currency),
-        "cost": _describe("cost_usd", one, currency),
-        "unbilled": one["unbilled"],
-    }
-
-
-def _format_amount(line: Mapping[str, Any], currency: Currency) -> str:
+def format_amount(line: Mapping[str, Any], currency: Currency) -> str:
     """Format the amount of an item; a discount has a minus sign."""
     low, mid, high = (float(line[key]) for key in ("usd_low", "usd", "usd_high"))
     return currency.format_spread(low, mid, high) if mid >= 0 else f"−{currency.format_amount(-mid)}"
 
 
-def _describe_crossover(turn: Mapping[str, Any]) -> str:
-    return f"From {turn['from']:,} epochs on, take {turn['cheapest']} instead of {turn['instead_of']}."
-
-
 def _list_notes(plan: Mapping[str, Any], sharded: Offer | None) -> list[str]:
     """Return the assumptions on the workload, unmodelled operations, and items not in the bill."""
-    unknown = [
-        f"Not modelled: {one['name']}, {100 * one['bytes_share']:.2g} % of the bytes of a step."
-        for one in plan["unmodelled"]
-    ]
-    left_out = [f"Not in the bill: {item}." for item in plan["not_billed"]]
     return [
         *plan["workload"]["notes"],
         *([] if sharded is None else [_describe_sharding(sharded)]),
-        *unknown,
-        *left_out,
+        *(
+            f"Not modelled: {one['name']}, {100 * one['bytes_share']:.2g} % of the bytes of a step."
+            for one in plan["unmodelled"]
+        ),
+        *(f"Not in the bill: {item}." for item in plan["not_billed"]),
     ]
 
 

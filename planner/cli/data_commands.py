@@ -1,0 +1,316 @@
+"""`gpuplan offers`, `accelerators`, `quota` and the commands of `catalog`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import CredentialsError, UsageError, near_names_hint
+from ..files import get_data_folder
+from ..plan.estimate_request import EstimateRequest
+from ..records import Flag, to_plain
+from ..render.output import emit_json, emit_result, emit_rows, emit_text, get_terminal_width
+from ..render.progress import bar, say, status
+from ..settings import get_today, load_settings
+from .flags import OFFERS, AsJson
+from .messages import format_command, suggest_next
+
+if TYPE_CHECKING:
+    from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.run import RefreshJob, RefreshOutcome
+    from ..offers.refreshed_prices import PriceStore
+
+
+SHOWN_OFFERS = 10  # on a terminal, without --all
+
+
+def offers(
+    *,
+    request: Annotated[EstimateRequest, OFFERS],
+    retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
+    show_all: Annotated[
+        bool, Flag("On a terminal, list every offer, not the cheapest of each kind.", name="all")
+    ] = False,
+    json_: AsJson = False,
+) -> None:
+    """List the offers with their prices, the cheapest per device first.
+
+    Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
+    Example: gpuplan offers --provider gcp --region us-central1 --json
+    """
+    from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
+    from ..offers.local import probe_local_offer
+    from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
+    from ..render.estimate_notes import format_age_line
+    from ..render.estimate_screen import wrap
+
+    catalog = load_user_catalog(load_settings())
+    found = select_offers(
+        (*catalog.offers, probe_local_offer(catalog)[0]),
+        **{name: getattr(request, name) for name in OFFERS},
+        include_retired=retired,
+        names=catalog.names,
+    )
+    found = sort_by_device_price(found)
+    shown = list(found)
+    if json_:
+        rows = [build_offer_row(offer) for offer in found]
+        emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
+        return
+    if sys.stdout.isatty() and not show_all:
+        current = select_current_offers(found)
+        shown = list(current or found)[:SHOWN_OFFERS]
+        emit_text("\n".join([*wrap(describe_cheapest(current), get_terminal_width()), "", ""]))
+    emit_rows(OFFER_COLUMNS, map(build_offer_row, shown))
+    if len(shown) < len(found):
+        emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
+    if sys.stdout.isatty() and (line := format_age_line(shown)):  # JSON and TSV contain the dates
+        say(line)
+    named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
+    suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
+
+
+def accelerators(
+    architecture: Annotated[Sequence[str], Flag("Only this architecture.")] = (), json_: AsJson = False
+) -> None:
+    """List the accelerators of the catalog: memory, bandwidth, and dense peaks in TFLOP/s.
+
+    Example: gpuplan accelerators --architecture Ampere
+    Example: gpuplan accelerators --json
+    """
+    from ..offers.catalog import load_catalog
+    from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
+
+    listed = list(load_catalog(load_settings().catalog_dir).accelerators.values())
+    known = {row.architecture.lower(): row.architecture for row in listed}
+    for name in architecture:
+        if name.lower() not in known:
+            hint = near_names_hint(name, sorted(known.values()), see_all="gpuplan accelerators")
+            raise UsageError(f"unknown architecture `{name}` in `--architecture`", hint=hint)
+    chosen = {name.lower() for name in architecture} or known
+    rows = [build_accelerator_row(row) for row in listed if row.architecture.lower() in chosen]
+    emit_result("gpuplan.accelerators/1", {"accelerators": rows}, ACCELERATOR_COLUMNS, rows, as_json=json_)
+    suggest_next(format_command("offers", accelerator=rows[0]["name"]), as_json=json_)
+
+
+def quota(
+    provider: Annotated[str, Flag("Provider: aws, azure or gcp.")],
+    region: Annotated[str, Flag("Region, as the provider spells it.")],
+    json_: AsJson = False,
+) -> None:
+    """Show how many accelerators your account may start in a region; nothing is requested or changed.
+
+    A quota is a permission, not a machine: whether one is free, you learn when you start it.
+
+    Example: gpuplan quota --provider aws --region us-east-1
+    Example: gpuplan quota --provider gcp --region us-central1 --json
+    """
+    from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
+    from ..render.catalog import QUOTA_COLUMNS
+
+    endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
+    with closing(HttpClient()) as http, status(f"asking {provider}"):
+        found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+    rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
+    emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
+    for one in () if json_ else found:
+        if one.limit == 0:
+            say(one.sentence)
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region), as_json=json_)
+
+
+HELP = "Refresh and check the catalog of prices and accelerators."
+NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
+
+
+def check(
+    folder: Annotated[Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")] = None,
+) -> None:
+    """Check every row of the catalog; findings go to standard output, one per line.
+
+    Example: gpuplan catalog check ./my-catalog
+    Example: gpuplan catalog check
+    """
+    from ..offers.catalog import load_catalog
+    from ..offers.check import check_catalog
+
+    with status("checking every row"):
+        report = check_catalog(load_catalog(folder).folder, today=get_today())
+    for finding in report.findings:
+        emit_text(f"{finding}\n")
+    counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
+    if report.findings:
+        say(f"{len(report.findings)} findings in {counts}")
+        raise typer.Exit(1)
+    say(f"ok: {counts}")
+    step = ("catalog", "age") if folder is None else ("estimate", "MODEL")
+    suggest_next(format_command(*step, catalog=folder))
+
+
+def refresh(
+    provider: Annotated[Sequence[str], Flag("Only this provider.")] = (),
+    region: Annotated[list[str] | None, Flag("Only this region; repeatable; `all` for all regions.")] = None,
+    accept_moves: Annotated[bool, Flag("Accept prices that changed more than threefold.")] = False,
+    file: Annotated[
+        Path | None, Flag("Read a catalog in SkyPilot's format instead.", name="from", metavar="FILE")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Read current prices from the vendors. Suspicious prices are reported, and the old ones stay.
+
+    Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
+
+    Example: gpuplan catalog refresh --provider azure --region eastus
+    Example: gpuplan catalog refresh --provider azure
+    """
+    from ..offers.catalog import load_catalog
+    from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.jobs import build_jobs
+    from ..offers.refresh.run import refresh_provider
+    from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
+
+    jobs = build_jobs(
+        load_catalog(),
+        providers=provider,
+        regions=region or (),
+        environ=os.environ,
+        endpoints=load_settings().endpoint,
+        accept_moves=accept_moves,
+        file=file,
+    )
+    store, outcomes = _store(), []
+    with closing(HttpClient(say=say)) as http, bar("reading prices", is_spoken=True) as progress:
+        for job in jobs:
+            outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
+            if job.provider == "aws" and file is None:
+                _refresh_interruptions(job, store, http)
+    document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
+    rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
+    emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=json_)
+    for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
+        say(line)
+    if rows:
+        suggest_next(format_command("catalog", "diff"), as_json=json_)
+    _raise_failures(outcomes, asked=bool(provider))
+
+
+def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:
+    """Read the Spot Advisor's rates; a failure is reported, but rejects no price."""
+    from ..offers.refresh.aws_public import refresh_interruption_rates
+    from ..offers.refresh.errors import FetchError
+
+    try:
+        count = refresh_interruption_rates(store, job.request, http)
+        say(f"aws: {count} interruption rates from the Spot Advisor")
+    except FetchError as error:
+        say(f"not read: aws: the Spot Advisor's interruption rates: {error}")
+
+
+def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
+    """Exit with 4 if a requested provider needs credentials, with 1 if a part was rejected."""
+    for outcome in outcomes:
+        if asked and not outcome.sources:
+            raise CredentialsError(
+                f"the prices of `{outcome.provider}` cannot be read without credentials",
+                hint="; ".join(outcome.needs),
+            )
+    if any(outcome.refused for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def diff(
+    old: Annotated[Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")] = None,
+    packaged: Annotated[bool, Flag("Compare with the packaged prices.")] = False,
+    markdown: Annotated[bool, Flag("Print Markdown for a pull request.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Show which prices changed with the last refresh, the largest moves first.
+
+    Example: gpuplan catalog diff --packaged
+    Example: gpuplan catalog diff --markdown
+    """
+    from ..offers.price_history import diff_prices, load_previous_prices
+    from ..render.catalog import CHANGE_COLUMNS, format_changes_markdown
+
+    store = _store()
+    wanted = list(store.providers)
+    if not wanted:
+        say(NO_PRICES)
+    before = load_previous_prices(store, wanted, old=old, packaged=packaged)
+    after = [offer for name in wanted for offer in store.offers(name)]
+    changes = diff_prices(before, after)
+    rows = [asdict(change) for change in changes]
+    if markdown and not json_:
+        emit_text(format_changes_markdown(changes))
+        return
+    emit_result("gpuplan.catalog-diff/1", {"changes": rows}, CHANGE_COLUMNS, rows, as_json=json_)
+    step = ("history", changes[0].instance_type) if changes else ("refresh",)
+    suggest_next(format_command("catalog", *step), as_json=json_)
+
+
+def age(json_: AsJson = False) -> None:
+    """Show how old the prices are, by provider and purchase option.
+
+    Example: gpuplan catalog age
+    Example: gpuplan catalog age --json
+    """
+    from ..offers.catalog import load_user_catalog
+    from ..offers.price_history import summarize_ages
+    from ..render.catalog import AGE_COLUMNS
+
+    rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
+    emit_result("gpuplan.catalog-age/1", {"ages": rows}, AGE_COLUMNS, rows, as_json=json_)
+    suggest_next(format_command("catalog", "refresh"), as_json=json_)
+
+
+def history(
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance type: g5.xlarge.")],
+    region: Annotated[str | None, Flag("Only in this region.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Show every dated price of an instance type: what came with gpuplan, and what was read since.
+
+    Example: gpuplan catalog history g5.xlarge --region us-east-1
+    Example: gpuplan catalog history g4dn.xlarge --json
+    """
+    from ..offers.catalog import load_catalog
+    from ..offers.price_history import collect_price_history
+    from ..render.catalog import HISTORY_COLUMNS
+
+    offers = load_catalog().offers
+    found = collect_price_history(instance, offers, _store())
+    if not found:
+        names = {offer.instance_type for offer in offers}
+        hint = near_names_hint(instance, names, see_all="gpuplan offers")
+        raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
+    rows = [asdict(row) for row in found if region in (None, row.region)]
+    emit_result("gpuplan.catalog-history/1", {"prices": rows}, HISTORY_COLUMNS, rows, as_json=json_)
+    suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region), as_json=json_)
+
+
+def path() -> None:
+    """Print the folder of refreshed prices, which may not exist yet.
+
+    Example: ls "$(gpuplan catalog path)"
+    Example: gpuplan catalog path
+    """
+    emit_text(f"{_store().folder}\n")
+    suggest_next(format_command("catalog", "age"))
+
+
+def _store() -> PriceStore:
+    """Return the store of refreshed prices in the settings."""
+    from ..offers.refreshed_prices import PriceStore
+
+    return PriceStore(get_data_folder(load_settings().data_dir))
+
+
+catalog = (check, refresh, diff, age, history, path)
