@@ -175,6 +175,15 @@ class Market:
         key = ("energy", timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
         return self._find(key, lambda: energy_kwh(timeline.total_s, power_w))
 
+    def co2_kg(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
+        """Return the carbon dioxide of a run on an offer, cached like its energy; None when unknown [kg]."""
+        energy = self.energy_kwh(selected, timeline)
+        g_co2_per_kwh = self.terms.g_co2_per_kwh(selected.offer.provider, selected.offer.region)
+        if energy is None or g_co2_per_kwh is None:
+            return None
+        key = ("co2", id(energy), g_co2_per_kwh)
+        return self._find(key, lambda: co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh))
+
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
         single = None if offer.devices <= 1 else self._singles.get(_kind(offer))

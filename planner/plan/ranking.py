@@ -248,11 +248,9 @@ def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     rows = np.flatnonzero(ranked.takable)
     rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
     front: list[int] = []
-    kept = np.empty((0, 3))
-    for row in rows.tolist():  # the cheapest first: none is beaten by a later one
-        if not (kept <= columns[row]).all(axis=1).any():
-            front.append(row)
-            kept = columns[front]
+    while rows.size:  # the cheapest first: none is beaten by a later one
+        front.append(int(rows[0]))
+        rows = rows[(columns[rows] < columns[rows[0]]).any(axis=1)]
     return tuple(front)
 
 

@@ -213,6 +213,16 @@ class Selection(Frozen):
         known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
         return tuple(known.values())
 
+    def group_accelerators(self) -> dict[float, list[Accelerator]]:
+        """Return the distinct accelerators of the offers with each number of devices, and all for one device."""
+        kinds = {(id(one.accelerator), one.offer.devices): one.accelerator for one in self.offers}
+        found: dict[float, dict[int, Accelerator]] = {}
+        for (name, devices), accelerator in kinds.items():
+            if accelerator is not None:
+                for number in (1.0, devices):
+                    found.setdefault(number, {})[name] = accelerator
+        return {devices: [*each.values()] for devices, each in found.items()}
+
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """Select the offers that pass the filters.
