@@ -144,7 +144,7 @@ def compare_alternatives(
     estimate = estimate_in_context(context, question, ways=ways)
     if prepare is not None:
         estimate = plan_what_fits(estimate, context, prepare)
-    if not against and (error := explain_no_answer(estimate, question)) is not None:
+    if not against and (error := explain_no_answer(estimate)) is not None:
         raise error
     alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)
     alternatives, by_runs, numbers = _follow_runs(alternatives, runs, () if against else estimate.decision.kept)
@@ -198,7 +198,7 @@ def select_alternatives(
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    pricer = RunPricer.of(estimate, context, question)
+    pricer = RunPricer(estimate=estimate, context=context, question=question)
     if against:
         return select_named(against, pricer, runs=runs)
     return select_best(estimate.decision, pricer, runs=runs)

@@ -290,7 +290,7 @@ def compare_for_work(
     own = _build_own_offer(rig, accelerator, devices, context.catalog)
     selection = replace(context.selection, offers=(own, *context.selection.offers))
     estimate = estimate_in_context(replace(context, selection=selection), question)
-    pricer = RunPricer.of(estimate, context, question)
+    pricer = RunPricer(estimate=estimate, context=context, question=question)
     place = next(row for row, selected in enumerate(pricer.offers.contexts) if selected is own)
     bought = pricer.offers[place]
     if bought.device_estimate.memory.fits is False:

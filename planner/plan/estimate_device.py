@@ -198,8 +198,7 @@ class DeviceEstimator:
             if phase is None:
                 return None
             found.append(phase)
-        longest = next(at for at, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
-        return combine_phases(found, longest=longest)
+        return combine_phases(found, longest=workload.longest_phase)
 
     def _estimate_phase(
         self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
