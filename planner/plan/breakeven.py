@@ -185,14 +185,7 @@ def select_alternatives(
     against: tuple[str, ...] = (),
     runs: int = 1,
 ) -> Alternatives:
-    """Return the named alternatives, or what may be best of the offers that keep the limits.
-
-    Args:
-        context: Workload, offers and terms.
-        estimate: Estimate of one run on all offers, with a decision.
-        question: Scaling, values of hours and spot properties.
-        against: Names of the alternatives; empty for the best and the usual ones.
-        runs: Number of runs at which the best of each name is chosen [-].
+    """Return the named alternatives, or what may be best of the offers that keep the limits, for some runs.
 
     Raises:
         UsageError: A name matches no offer.

@@ -238,12 +238,6 @@ def compare_by_price(
 ) -> BuyOrRent:
     """Compare buying a machine with renting the same accelerators, hour for hour.
 
-    Args:
-        rig: The machine and its use.
-        accelerator, devices: Its accelerators.
-        catalog: Catalog of offers.
-        terms: Costs and assumptions.
-
     Raises:
         NoAnswerError: No such machine is offered, or none for the hours.
     """
@@ -276,12 +270,6 @@ def compare_for_work(
     rig: OwnedMachine, *, accelerator: str, devices: float, context: EstimateContext, question: Question
 ) -> BuyOrRent:
     """Compare buying a machine with what `estimate` could take for some work, by the total of its decision.
-
-    Args:
-        rig: The machine and its use.
-        accelerator, devices: Its accelerators.
-        context: Workload, offers and terms.
-        question: Values of hours.
 
     Raises:
         UsageError: The length of the run is unknown.

@@ -80,12 +80,7 @@ MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is n
 
 
 def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
-    """Return the power drawn during training, data-centre overhead included; None if unknown [W].
-
-    Args:
-        selected: The offer and its device.
-        terms: Share of the board's power limit, power of a vCPU, and overhead of the data centre.
-    """
+    """Return the power drawn during training, data-centre overhead included; None if unknown [W]."""
     offer, accelerator = selected.offer, selected.accelerator
     cost, share = terms.provider_cost(offer.provider), terms.bounds("power_share", "any")
     if accelerator is None or share is None:

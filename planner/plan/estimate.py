@@ -317,11 +317,7 @@ class ReportDetails:
     colab: tuple[Crossover, ...] = ()
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
-        """Return the member `details` of a plan.
-
-        Args:
-            offers: Offers of the estimate, in its order.
-        """
+        """Return the member `details` of a plan."""
         billed = ((index, offers[index].bill) for index in self.bills)
         return {
             "steps": to_plain(self.steps),

@@ -144,12 +144,7 @@ class DeviceEstimator:
         self._sharing: dict[int, DeviceEstimator] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
-        """Estimate a workload on an offer.
-
-        Args:
-            workload: Workload to estimate.
-            selected: Offer with its device; a CPU host also provides the memory.
-        """
+        """Estimate a workload on an offer."""
         devices = count_replicas(selected.offer.devices)
         shardings = self._shardings if devices > 1 else UNSHARDED
         tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]

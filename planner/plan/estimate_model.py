@@ -112,13 +112,7 @@ MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epoc
 
 
 def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
-    """Build the report details of an estimate.
-
-    Args:
-        context: Context of the estimate.
-        estimate: The estimate.
-        question: Question that the estimate answers.
-    """
+    """Build the report details of an estimate."""
     picks = tuple(estimate.decision.roles())
     curves = _CostCurves.of(context, estimate, question)
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
@@ -206,13 +200,7 @@ class _CostCurves:
 def add_best_batch(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
 ) -> list[OfferEstimate]:
-    """Add to each offer the largest batch that fits with a margin and is not slower per sample.
-
-    Args:
-        offers: Estimates at the user's batch size.
-        sizes: Batch sizes to try [-].
-        estimated: Function that estimates the same offers at another batch size.
-    """
+    """Add to each offer the largest batch that fits with a margin and is not slower per sample."""
     found: dict[int, BestBatch] = {}
     own = {id(one.offer): one for one in offers}
     for size in sorted(sizes):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..predict.interconnect import build_host_spec
 from ..units import SECONDS_PER_HOUR
@@ -103,26 +103,32 @@ class OfferTable(Sequence[OfferEstimate]):
             market=self._market,
         )
 
+    def of_offers(self, value: Callable[[OfferContext], Any], dtype: type = float) -> NDArray[Any]:
+        """Return a value of each offer as a column."""
+        import numpy as np
+
+        return np.array([value(context) for context in self.contexts], dtype)
+
+    def of_runs(self, value: Callable[[UnpricedRun], Any], dtype: type = float) -> NDArray[Any]:
+        """Return a value of the run on each offer as a column."""
+        import numpy as np
+
+        return np.array([value(run) for run in self.runs], dtype)[self.run_of]
+
     @cached_property
     def aged_shares(self) -> NDArray[np.float64]:
         """Allowance for prices that are too old to decide alone, by row; 0 for recent ones [-]."""
-        import numpy as np
-
-        return np.array([self._market.terms.compute_aged_share(context.offer) for context in self.contexts])
+        return self.of_offers(lambda one: self._market.terms.compute_aged_share(one.offer))
 
     @cached_property
     def own_h(self) -> NDArray[np.float64]:
         """The user's hours, by row [h]."""
-        import numpy as np
-
-        return np.array([run.own_h for run in self.runs])[self.run_of]
+        return self.of_runs(lambda run: run.own_h)
 
     @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
-        import numpy as np
-
-        return np.array([context.availability in ("quota", "scarce") for context in self.contexts], dtype=bool)
+        return self.of_offers(lambda one: one.availability in ("quota", "scarce"), bool)
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
@@ -140,9 +146,7 @@ class OfferTable(Sequence[OfferEstimate]):
     @cached_property
     def has_cost_basis(self) -> NDArray[np.bool_]:
         """Whether the run of each row can be billed: its length and the time of its steps are known."""
-        import numpy as np
-
-        return np.array([run.cost_basis is not None for run in self.runs], dtype=bool)[self.run_of]
+        return self.of_runs(lambda run: run.cost_basis is not None, bool)
 
     def compute_totals(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.object_]:
         """Return the totals of the bills of some rows, which have a price and a cost basis [1e-9 USD].
@@ -179,12 +183,7 @@ class OfferTable(Sequence[OfferEstimate]):
     def reprice(
         self, rows: NDArray[np.intp], build_run: Callable[[OfferContext, DeviceEstimate], UnpricedRun]
     ) -> OfferTable:
-        """Return some rows with other runs on the same machines.
-
-        Args:
-            rows: Positions of the rows.
-            build_run: Function that returns the run on a machine, called once for each kind.
-        """
+        """Return some rows with other runs on the same machines."""
         import numpy as np
 
         used, first, run_of = np.unique(self.run_of[rows], return_index=True, return_inverse=True)

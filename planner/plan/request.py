@@ -61,16 +61,6 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     return duration_s
 
 
-def parse_deadline_s(text: str, *, now: datetime) -> float:
-    """Parse a duration like `12h`, or a point in time like `Mon 08:00` [s]; UsageError for anything else.
-
-    Args:
-        text: Limit as written by the user.
-        now: Current local time.
-    """
-    return parse_seconds_until(text, now=now) if ":" in text else parse_duration_s(text, flag="--deadline")
-
-
 def parse_seconds_until(text: str, *, now: datetime) -> float:
     """Return the time until a point in time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
@@ -174,10 +164,17 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
         hosts=tuple(request.hosts) or (1,),
     )
     deadline = request.deadline
+    if isinstance(deadline, str):
+        is_moment = ":" in deadline
+        deadline = (
+            parse_seconds_until(deadline, now=datetime.now())
+            if is_moment
+            else parse_duration_s(deadline, flag="--deadline")
+        )
     question = Question(
         filters=filters,
         sort=request.sort,
-        deadline_s=parse_deadline_s(deadline, now=datetime.now()) if isinstance(deadline, str) else deadline,
+        deadline_s=deadline,
         budget_usd=request.budget,
         feed=request.feed,
         scaling=request.scaling,

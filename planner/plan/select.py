@@ -59,12 +59,7 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
 
 
 def rent_hosts(offer: Offer, hosts: int) -> Offer:
-    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed.
-
-    Args:
-        offer: One machine.
-        hosts: Number of machines [-].
-    """
+    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed."""
     if hosts == 1:
         return offer
     price = offer.usd_per_hour

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..offers.rows import CPU
-from ..plan.decision_words import name_machine
+from ..plan.decision_words import name_offer
 from ..units import format_usd
 from .output import UNKNOWN, Column
 
@@ -111,18 +111,13 @@ def select_current_offers(found: Sequence[Offer]) -> list[Offer]:
 
 def describe_cheapest(current: Sequence[Offer]) -> str:
     """Return what is free and what is cheapest, of offers with the cheapest per device first."""
-    free = [_name(offer) for offer in current if offer.usd_per_hour == 0]
+    free = [name_offer(offer) for offer in current if offer.usd_per_hour == 0]
     paid = next((offer for offer in current if offer.usd_per_hour), None)
     parts = [f"Free: {', '.join(free)}."] if free else []
     if paid is not None:
         price = format_usd(float(paid.usd_per_hour or 0))
-        parts.append(f"Cheapest a device: {_name(paid)}, ${price} an hour.")
+        parts.append(f"Cheapest a device: {name_offer(paid)}, ${price} an hour.")
     return " ".join(parts)
-
-
-def _name(offer: Offer) -> str:
-    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
-    return name_machine(**{key: getattr(offer, key) for key in keys})
 
 
 def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
-from ..plan.decision_words import name_machine
+from ..plan.decision_words import NAMED_BY, name_machine
 from ..plan.offer_estimate import usd_per_million
 from ..units import (
     GIB,
@@ -98,8 +98,7 @@ def _best(key: str) -> Callable[[Offer], Any]:
 
 
 def _describe_machine(one: Offer, currency: Currency) -> str:
-    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
-    return name_machine(**{key: one[key] for key in keys})
+    return name_machine(**{key: one[key] for key in NAMED_BY})
 
 
 def _describe_time(one: Offer, currency: Currency) -> str | None:
