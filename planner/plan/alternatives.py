@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -40,8 +40,7 @@ PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
 PROBED_RUNS, PROBED_EPOCHS = (1, 10, 100, 10_000), (1, 100, 10_000)  # where the best of all offers is looked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Frozen):
     """All runs on an offer, under the name by which it is compared.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,7 @@ RENTALS_SHOWN = 5
 YEARS = (1, 2, 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnedMachine:
+class OwnedMachine(Frozen):
     """A machine to buy, and its use.
 
     Args:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from .timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingEfficiency:
+class ScalingEfficiency(Frozen):
     """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..estimate_document import SharedFacts
@@ -277,8 +277,7 @@ def _phase_json(workload: Workload) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostCurve:
+class CostCurve(Frozen):
     """Cost of one alternative at numbers of epochs.
 
     Args:
@@ -298,8 +297,7 @@ class CostCurve:
         return {"name": self.name, "instance_type": self.instance_type, "points": points}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDetails:
+class ReportDetails(Frozen):
     """The details of an estimate.
 
     Args:

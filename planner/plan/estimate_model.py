@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
+from ..records import Frozen
 from ..workload.capture.kept_models import keep_models_built
 from .breakeven import select_alternatives
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
@@ -142,8 +143,7 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
     return tuple(found.values())
 
 
-@dataclass(frozen=True)
-class _CostCurves:
+class _CostCurves(Frozen):
     """Costs of the alternatives at numbers of epochs, computed once per number."""
 
     alternatives: Alternatives

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..estimate_document import SharedFacts, leave_out_unsaid
-from ..records import round_floats, to_plain
+from ..records import Frozen, round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import Bill
 from .device_estimate import DeviceEstimate
@@ -233,8 +233,7 @@ class OfferEstimate:
         return forecast.to_json(None if price is None else float(price), saves_share=self.saves_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingEstimate:
+class ServingEstimate(Frozen):
     """Latency, throughput and cost of a fully used machine that serves predictions.
 
     Args:
@@ -274,8 +273,7 @@ def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestBatch:
+class BestBatch(Frozen):
     """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
 
     Convergence may differ.
