@@ -178,7 +178,6 @@ class Alternatives(Frozen):
     """Offers under their names.
 
     Args:
-        pricer: Pricer of the runs.
         rows: Position of each alternative, by its name.
     """
 
@@ -258,7 +257,6 @@ def select_best(decision: Decision, pricer: RunPricer, *, runs: int) -> Alternat
 
     Args:
         decision: Decision for one run, with the offers that keep its limits.
-        pricer: Pricer of the runs.
         runs: Number of runs that is asked for [-].
     """
     points: list[Point] = [(None, number) for number in PROBED_RUNS]

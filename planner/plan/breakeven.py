@@ -123,8 +123,6 @@ def compare_alternatives(
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
-        context: Workload, offers and terms.
-        question: Filters, values of hours and spot properties.
         against: Names of the alternatives; empty for the best and the usual ones.
         runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.

@@ -108,7 +108,6 @@ def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> fl
     month by month: there is at most one crossing, which is found by bisection.
 
     Args:
-        rig: The machine.
         saved_usd_per_month: What renting costs more than running the machine, purchase aside [USD/month].
     """
 

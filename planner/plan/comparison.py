@@ -139,8 +139,6 @@ class Market:
     Computed on demand, since ranking needs none of them and most offers are never shown.
 
     Args:
-        terms: Assumptions on power and grids.
-        offers: All offers with their devices.
         runs: Unpriced run of each offer.
         pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
     """

@@ -85,13 +85,17 @@ class Decision(Frozen):
 
 
 SCHEMA = "gpuplan.estimate/1"
+STATED_KEYS = (
+    "model", "mode", "batch_size", "precision", "quantization", "compiled", "samples", "tokens_per_sample",
+)  # fmt: skip
+SIZE_KEYS = ("parameters", "trainable_parameters", "flops_per_step")
+REFERENCE_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
 class Estimate(Frozen):
     """Time, cost and memory of a workload on every selected offer.
 
     Args:
-        workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
         decision: Decision, with positions in ``offers``.
@@ -226,31 +230,16 @@ class Estimate(Frozen):
         if index is None:
             return None
         offer = self.offers[index].offer
-        return {
-            "offer": index,
-            "provider": offer.provider,
-            "instance_type": offer.instance_type,
-            "region": offer.region,
-            "purchase": offer.purchase,
-        }
+        return {"offer": index, **{key: getattr(offer, key) for key in REFERENCE_KEYS}}
 
 
 def _workload_json(workload: Workload) -> dict[str, Any]:
     """Return the workload's part of the result, without the table of ops."""
     return {
-        "model": workload.model,
-        "mode": workload.mode,
-        "batch_size": workload.batch_size,
-        "precision": workload.precision,
-        "quantization": workload.quantization,
-        "compiled": workload.compiled,
-        "samples": workload.samples,
-        "tokens_per_sample": workload.tokens_per_sample,
+        **{key: getattr(workload, key) for key in STATED_KEYS},
         "epochs": workload.total_epochs,
         "steps": workload.total_steps,
-        "parameters": workload.parameters,
-        "trainable_parameters": workload.trainable_parameters,
-        "flops_per_step": workload.flops_per_step,
+        **{key: getattr(workload, key) for key in SIZE_KEYS},
         "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
         "memory_parts_bytes": memory_parts(workload),
         "notes": list(workload.notes),

@@ -25,7 +25,6 @@ from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
-    from ..units import Interval
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .alternatives import Alternative, Alternatives
@@ -47,7 +46,6 @@ def estimate_model(
 
     Args:
         model: MODEL reference, or a Keras model.
-        asked: The request with the user's settings.
         script_arguments: Arguments of a training script (`sys.argv`).
         detailed: Whether to add the details of a report.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
@@ -213,17 +211,13 @@ def add_best_batch(
 
 def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
     """Return the run at another batch size if it fits and is not slower per sample, else None."""
-    step_s, own_step_s = other.device_estimate.step_time_s, one.device_estimate.step_time_s
-    if step_s is None or other.device_estimate.is_ruled_out or other.device_estimate.memory.verdict != "fits":
+    own, found, speedup = one.device_estimate, other.device_estimate, None
+    step_s, samples = found.step_time_s, found.run.global_batch_size
+    if step_s is None or found.is_ruled_out or found.memory.verdict != "fits":
         return None
-    speedup = None
-    if own_step_s is not None and one.device_estimate.memory.fits:
-        rate = other.device_estimate.run.global_batch_size / step_s.mid
-        speedup = rate * own_step_s.mid / one.device_estimate.run.global_batch_size
-        if (
-            speedup < 1.0
-            or other.device_estimate.run.global_batch_size <= one.device_estimate.run.global_batch_size
-        ):
+    if own.step_time_s is not None and own.memory.fits:
+        speedup = samples / step_s.mid * own.step_time_s.mid / own.run.global_batch_size
+        if speedup < 1.0 or samples <= own.run.global_batch_size:
             return None
     return BestBatch(
         batch_size=size,
@@ -244,21 +238,16 @@ def add_serving(
         one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
         predictor: Predictor of step times.
     """
-    known: dict[tuple[str, float], Interval | None] = {}
     served = []
     for offer in offers:
-        accelerator, share = offer.selected.accelerator, min(1.0, offer.offer.devices)
-        latency_s, serving = None, None
-        shared = offer.device_estimate.sharding.divides_products
-        if one is not None and accelerator is not None and not shared:
-            key = (accelerator.name, share)
-            if key not in known:
-                step = predictor.step_time(one, accelerator, devices=share)
-                known[key] = step.time_s if isinstance(step, StepTime) else None
-            latency_s = known[key]
+        accelerator, step, serving = offer.selected.accelerator, None, None
+        if one is not None and accelerator is not None and not offer.device_estimate.sharding.divides_products:
+            step = predictor.step_time(one, accelerator, devices=min(1.0, offer.offer.devices))
         if offer.samples_per_s is not None:
             serving = ServingEstimate(
-                latency_s=latency_s, per_s=offer.samples_per_s, usd_per_million=offer.usd_per_million_samples
+                latency_s=step.time_s if isinstance(step, StepTime) else None,
+                per_s=offer.samples_per_s,
+                usd_per_million=offer.usd_per_million_samples,
             )
         served.append(replace(offer, serving=serving))
     return served

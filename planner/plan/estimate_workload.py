@@ -47,7 +47,6 @@ def estimate_workload(
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
     Args:
-        workload: Workload to estimate.
         selection: Offers that pass the question's filters.
         predictor: Predictor of step times, called once for each kind and number of devices.
         question: Order and limits.

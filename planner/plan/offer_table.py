@@ -201,8 +201,6 @@ class Pricer:
     """Calculator of timelines and fees of a workload on offers.
 
     Args:
-        workload: Workload of the run.
-        terms: Costs and assumptions.
         forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
         runs: Number of equal runs, one after the other [-].
     """
@@ -234,7 +232,8 @@ class Pricer:
 
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer, place, access = selected.offer, selected.place, self.find_access(selected)
+        offer, place, access = selected.offer, selected.place, build_access(selected, self.terms)
+        access = self._access.setdefault(access, access)  # one object for offers of equal terms
         train_time_s, forecast = device_estimate.train_time_s, None
         if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
             forecast = self._forecaster.forecast(offer, train_time_s)
@@ -253,11 +252,6 @@ class Pricer:
             run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees, own_h)
         return run
 
-    def find_access(self, selected: OfferContext) -> Access:
-        """Return the terms on which an offer is had; one object for offers of equal terms."""
-        access = build_access(selected, self.terms)
-        return self._access.setdefault(access, access)
-
 
 def price_offers(
     workload: Workload,
@@ -273,9 +267,6 @@ def price_offers(
     """Return every offer of a selection with its price, in order.
 
     Args:
-        workload: Workload of the run.
-        selection: Selected offers.
-        terms: Costs and assumptions.
         spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         use: Function that returns the part of a machine that the work uses; None for all of it.

@@ -34,8 +34,6 @@ class Question(Frozen):
     """Filters, order and limits of an estimate.
 
     Args:
-        filters: Filters of offers.
-        sort: Sort criterion of the offers.
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
         spot: Properties of spot machines stated by the user.
@@ -82,11 +80,7 @@ class EstimateContext(Frozen):
     """Inputs of an estimate.
 
     Args:
-        workload: Traced workload.
         options: Options with which it was traced, for the devices and the sharding of the question.
-        selection: Selected offers.
-        predictor: Predictor of step times.
-        catalog: Catalog of offers.
         terms: Costs and assumptions besides the training.
         resized: Function that returns the workload at another batch size; None if unavailable.
         feed: Input pipeline measured by a profile; None for no limit.

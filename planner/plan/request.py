@@ -40,7 +40,6 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
-        text: Duration as written by the user.
         flag: Flag named in the error message.
 
     Example:
@@ -104,13 +103,13 @@ def _moment(text: str, now: datetime) -> datetime | None:
 
 
 FLAG = "--script-timeout"
+TRACED_BY = ("batch_size", "samples", "epochs", "steps", "precision", "mode", "loss", "optimizer", "remat")
 
 
 class ResolvedRequest(Frozen):
     """A request with the user's settings applied.
 
     Args:
-        request: The request as stated.
         question: Filters, order and limits.
         options: Tracing options of the run.
         catalog: Catalog with the user's own rows.
@@ -207,16 +206,8 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
     """
     settings = load_settings()
     return WorkloadOptions(
-        batch_size=request.batch_size,
-        samples=request.samples,
-        epochs=request.epochs,
-        steps=request.steps,
+        **{name: getattr(request, name) for name in TRACED_BY},
         tokens=count_tokens(request.tokens),
-        precision=request.precision,
-        mode=request.mode,
-        loss=request.loss,
-        optimizer=request.optimizer,
-        remat=request.remat,
         use_cache=settings.trace_cache,
         script=build_script_terms(settings, timeout=request.script_timeout),
     )

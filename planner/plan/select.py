@@ -80,7 +80,6 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
     available as single machines only.
 
     Args:
-        offers: Offers of one machine each.
         hosts: Numbers of machines [-].
         own: This machine.
 
@@ -223,7 +222,6 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """Select the offers that pass the filters.
 
     Args:
-        filters: Filters of offers.
         catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
 
     Raises:

@@ -128,7 +128,6 @@ def sweep(
 
     Args:
         context: Offers and terms, and the workload as stated by the user.
-        question: Order and limits.
         batch_sizes: Samples per step [-].
         precisions: Keras dtype policies, or `tf32`.
         trace: Function that traces the workload at a batch size and precision.
