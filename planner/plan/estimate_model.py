@@ -154,7 +154,8 @@ class _CostCurves(Frozen):
         workload = context.workload
         if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
             return None
-        return cls(select_alternatives(context, estimate, question=question), workload.epochs)
+        alternatives = select_alternatives(context, estimate, question=question)
+        return cls(alternatives=alternatives, asked=workload.epochs)
 
     @property
     def farthest(self) -> int:
