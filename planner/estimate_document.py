@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .records import round_floats
+from .units import Interval
+
 # Members that an offer has itself, although all offers of the same devices share them.
 OWN_KEYS = (
     "step_time_s", "train_time_s", "memory_bytes", "memory_fits", "largest_batch_size", "basis", "limiter",
@@ -44,6 +47,14 @@ class SharedFacts:
         self._places: dict[int, tuple[int, object]] = {}  # by id, with the object, so that the id stays its own
         self._by_text: dict[str, int] = {}
         self._keys: dict[str, str] = {}
+        self._rounded: dict[int, tuple[Interval, dict[str, float]]] = {}
+
+    def round(self, interval: Interval) -> dict[str, float]:
+        """Return an interval as JSON, rounded; once for the many offers that share it."""
+        known = self._rounded.get(id(interval))
+        if known is None:
+            known = self._rounded[id(interval)] = interval, round_floats(interval.to_json())
+        return known[1]
 
     def place_devices(self, shared: dict[str, Any], *, accelerator: str, devices: float) -> int:
         """Return the position in `devices[]` of what offers of the same devices share."""
@@ -74,9 +85,12 @@ class SharedFacts:
         return self._keys[source]
 
 
-def leave_out_unsaid(offer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry of `offers[]` without the members that say nothing."""
-    return {key: value for key, value in offer.items() if UNSAID.get(key, _SAID) != value}
+def leave_out_unsaid(offer: dict[str, Any]) -> dict[str, Any]:
+    """Take the members that say nothing out of an entry of `offers[]`."""
+    for key, unsaid in UNSAID.items():
+        if offer.get(key, _SAID) == unsaid:
+            del offer[key]
+    return offer
 
 
 def merge_device(document: Mapping[str, Any], offer: Mapping[str, Any]) -> Mapping[str, Any]:

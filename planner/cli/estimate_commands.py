@@ -25,7 +25,6 @@ from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
     from ..plan.estimate import Estimate
-    from ..plan.question import Question
     from ..workload.model import Workload
 
 
@@ -61,16 +60,14 @@ def estimate(
             detailed=out.output is not None,
             compiling=build_step_compiler(tell) if request.compile else None,
         )
-    _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)
+    _show(result, out, show_all=show_all, explain=explain, breakdown=breakdown)
     line = format_command(
         "estimate", model, **changed_flags(request), output="plan.json", arguments=script_arguments
     )
     suggest_next(*next_steps(result, out.output, line, script_arguments or ()), as_json=out.json_)
 
 
-def _show(
-    result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, explain: bool, breakdown: bool
-) -> None:
+def _show(result: Estimate, out: OutputFlags, *, show_all: bool, explain: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.question import explain_no_answer
     from ..render.estimate_output import emit_estimate, format_estimate_json
@@ -78,7 +75,7 @@ def _show(
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))
     emit_estimate(result, as_json=out.json_, show_all=show_all, explain=explain, breakdown=breakdown)
-    why = explain_no_answer(result, question)
+    why = explain_no_answer(result)
     if why is not None and sys.stdout.isatty() and not out.json_:  # the first line of the screen says it
         if why.hint:
             say(f"hint: {why.hint}")

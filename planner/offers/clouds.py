@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ..records import Frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cloud:
+class Cloud(Frozen):
     """A cloud or vendor.
 
     Args:
         name: Name in offers.
+        title: Name in sentences and tables.
         other_names: Other names, in lower case.
         adapter: Adapter that launches on it, `module:Class` within `launch.clouds`; empty: gpuplan does not.
         is_hyperscaler: Whether `cloud:` of a comparison means it, and engines run Kubernetes there.
@@ -26,6 +27,7 @@ class Cloud:
     """
 
     name: str
+    title: str = ""
     other_names: tuple[str, ...] = ()
     adapter: str = ""
     is_hyperscaler: bool = False
@@ -46,6 +48,7 @@ CLOUDS = (
     Cloud(name="local", other_names=("this", "localhost"), adapter=".local:LocalAdapter"),
     Cloud(
         name="aws",
+        title="AWS",
         other_names=("amazon", "amazon web services", "ec2", "sagemaker"),
         adapter=".aws.adapter:AwsAdapter",
         is_hyperscaler=True,
@@ -60,6 +63,7 @@ CLOUDS = (
     ),
     Cloud(
         name="gcp",
+        title="Google",
         other_names=("google", "google cloud", "google-cloud", "googlecloud", "gce"),
         adapter=".google.adapter:GoogleAdapter",
         is_hyperscaler=True,
@@ -74,6 +78,7 @@ CLOUDS = (
     ),
     Cloud(
         name="azure",
+        title="Azure",
         other_names=("microsoft", "microsoft azure", "ms"),
         adapter=".azure.adapter:AzureAdapter",
         is_hyperscaler=True,
@@ -87,6 +92,7 @@ CLOUDS = (
     ),
     Cloud(
         name="lambda",
+        title="Lambda",
         other_names=("lambdalabs", "lambda labs", "lambda-labs"),
         is_rented=True,
         needed_for="price list",
@@ -94,14 +100,18 @@ CLOUDS = (
     ),
     Cloud(
         name="runpod",
+        title="RunPod",
         other_names=("runpod.io",),
         is_rented=True,
         needed_for="price list",
         variables=("RUNPOD_API_KEY",),
     ),
-    Cloud(name="vast", other_names=("vast.ai", "vastai"), is_rented=True),
-    Cloud(name="coreweave", other_names=("core weave",)),
-    Cloud(name="colab", other_names=("google colab", "colaboratory")),
+    Cloud(name="vast", title="Vast", other_names=("vast.ai", "vastai"), is_rented=True),
+    Cloud(name="coreweave", title="CoreWeave", other_names=("core weave",)),
+    Cloud(name="colab", title="Colab", other_names=("google colab", "colaboratory")),
+    Cloud(name="kaggle", title="Kaggle"),
+    Cloud(name="nebius", title="Nebius"),
 )  # fmt: skip
 PROVIDER_ALIASES: Mapping[str, str] = {other: cloud.name for cloud in CLOUDS for other in cloud.other_names}
+TITLES: Mapping[str, str] = {cloud.name: cloud.title for cloud in CLOUDS if cloud.title}
 HYPERSCALERS = tuple(cloud.name for cloud in CLOUDS if cloud.is_hyperscaler)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import NoAnswerError, UsageError
 from ..offers.clouds import HYPERSCALERS
@@ -14,9 +15,9 @@ from ..units import SECONDS_PER_HOUR, Interval
 from .device_estimate import DeviceEstimate, combine_phases
 from .money import USD_OF_A_NANO
 from .offer_estimate import OfferEstimate
-from .offer_table import OfferTable, Pricer, build_preemption_forecaster
+from .offer_table import Pricer, build_preemption_forecaster
 from .ranking import compute_totals
-from .run_length import ScalingMode, compute_run_length, with_total_epochs
+from .run_length import compute_run_length, with_total_epochs
 from .script_layout import follow_script
 from .sessions import build_access
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .bill import UnpricedRun
     from .cost_terms import CostTerms
     from .estimate import Decision, Estimate
+    from .offer_table import OfferTable
     from .preemption import PreemptionForecaster
     from .question import EstimateContext, Question
     from .select import OfferContext
@@ -38,8 +40,7 @@ PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
 PROBED_RUNS, PROBED_EPOCHS = (1, 10, 100, 10_000), (1, 100, 10_000)  # where the best of all offers is looked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Frozen):
     """All runs on an offer, under the name by which it is compared.
 
     Args:
@@ -53,14 +54,20 @@ class Alternative:
     runs: int = 1
 
     @property
+    def _timeline(self) -> Timeline:
+        if self.offer.timeline is None:
+            raise ValueError("an alternative has a known time")
+        return self.offer.timeline
+
+    @property
     def machine_h(self) -> Interval:
         """Machine time of all runs [h]."""
-        return _get_timeline(self.offer).total_s.scaled(self.runs / SECONDS_PER_HOUR)
+        return self._timeline.total_s.scaled(self.runs / SECONDS_PER_HOUR)
 
     @property
     def time_s(self) -> Interval:
         """Time from the first start to the last end [s]."""
-        return _get_timeline(self.offer).wall_s
+        return self._timeline.wall_s
 
     @property
     def calendar_h(self) -> float:
@@ -101,45 +108,32 @@ class Alternative:
         }
 
 
-def _get_timeline(one: OfferEstimate) -> Timeline:
-    if one.timeline is None:
-        raise ValueError("an alternative has a known time")
-    return one.timeline
-
-
 class RunPricer(Frozen):
     """Pricer of the offers of an estimate at numbers of epochs and runs, whose step times are known.
 
     Args:
-        offers: Offers with the run that was asked for.
-        workload: Workload of a run.
-        terms: Costs and assumptions.
-        question: Values of hours.
-        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
-        scaling: Strong scaling (devices share the batch) or weak scaling (each keeps it).
+        estimate: Estimate of one run.
+        context: Its context.
+        question: Scaling, values of hours and spot properties.
     """
 
-    offers: OfferTable
-    workload: Workload
-    terms: CostTerms
+    estimate: Estimate
+    context: EstimateContext
     question: Question
-    forecaster: PreemptionForecaster | None
-    scaling: ScalingMode
 
-    @classmethod
-    def of(cls, estimate: Estimate, context: EstimateContext, question: Question) -> RunPricer:
-        """Build the pricer of an estimate to whose offers nothing was added."""
-        workload, offers = context.workload, estimate.offers
-        if not isinstance(offers, OfferTable):
-            raise ValueError("runs are priced from a table of offers")
-        return cls(
-            offers=offers,
-            workload=workload,
-            terms=context.terms,
-            question=question,
-            forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
-            scaling=follow_script(question, workload).scaling or "strong",
-        )
+    @property
+    def offers(self) -> OfferTable:
+        """The offers with the run that was asked for, to which nothing was added."""
+        return cast("OfferTable", self.estimate.offers)
+
+    @property
+    def workload(self) -> Workload:
+        """Workload of a run."""
+        return self.context.workload
+
+    @cached_property
+    def _forecaster(self) -> PreemptionForecaster | None:
+        return build_preemption_forecaster(self.workload, self.context.selection, self.question.spot)
 
     def price(self, rows: Sequence[int], *, epochs: int | None, runs: int) -> tuple[OfferTable, list[int]]:
         """Return some offers with all runs on them, and their order, the least total first.
@@ -154,7 +148,7 @@ class RunPricer(Frozen):
         import numpy as np
 
         workload = self.workload if epochs is None else with_total_epochs(self.workload, epochs)
-        pricer = Pricer(workload, self.terms, self.forecaster, runs=runs)
+        pricer = Pricer(workload, self.context.terms, self._forecaster, runs=runs)
         known: dict[int, DeviceEstimate] = {}
 
         def build_run(selected: OfferContext, estimate: DeviceEstimate) -> UnpricedRun:
@@ -173,19 +167,17 @@ class RunPricer(Frozen):
 
     def _stretch(self, known: DeviceEstimate, workload: Workload, devices: float) -> DeviceEstimate:
         """Return the estimate of a workload of other epochs from its step times."""
-        phases = []
+        scaling, phases = follow_script(self.question, workload).scaling or "strong", []
         for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
-            run = compute_run_length(one, estimate.replicas or devices, self.scaling)
+            run = compute_run_length(one, estimate.replicas or devices, scaling)
             phases.append(replace(estimate, run=run, phases=()))
-        longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
-        return combine_phases(phases, longest=longest)
+        return combine_phases(phases, longest=workload.longest_phase)
 
 
 class Alternatives(Frozen):
     """Offers under their names.
 
     Args:
-        pricer: Pricer of the runs.
         rows: Position of each alternative, by its name.
     """
 
@@ -265,7 +257,6 @@ def select_best(decision: Decision, pricer: RunPricer, *, runs: int) -> Alternat
 
     Args:
         decision: Decision for one run, with the offers that keep its limits.
-        pricer: Pricer of the runs.
         runs: Number of runs that is asked for [-].
     """
     points: list[Point] = [(None, number) for number in PROBED_RUNS]

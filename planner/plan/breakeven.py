@@ -123,8 +123,6 @@ def compare_alternatives(
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
-        context: Workload, offers and terms.
-        question: Filters, values of hours and spot properties.
         against: Names of the alternatives; empty for the best and the usual ones.
         runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.
@@ -144,7 +142,7 @@ def compare_alternatives(
     estimate = estimate_in_context(context, question, ways=ways)
     if prepare is not None:
         estimate = plan_what_fits(estimate, context, prepare)
-    if not against and (error := explain_no_answer(estimate, question)) is not None:
+    if not against and (error := explain_no_answer(estimate)) is not None:
         raise error
     alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)
     alternatives, by_runs, numbers = _follow_runs(alternatives, runs, () if against else estimate.decision.kept)
@@ -185,20 +183,13 @@ def select_alternatives(
     against: tuple[str, ...] = (),
     runs: int = 1,
 ) -> Alternatives:
-    """Return the named alternatives, or what may be best of the offers that keep the limits.
-
-    Args:
-        context: Workload, offers and terms.
-        estimate: Estimate of one run on all offers, with a decision.
-        question: Scaling, values of hours and spot properties.
-        against: Names of the alternatives; empty for the best and the usual ones.
-        runs: Number of runs at which the best of each name is chosen [-].
+    """Return the named alternatives, or what may be best of the offers that keep the limits, for some runs.
 
     Raises:
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    pricer = RunPricer.of(estimate, context, question)
+    pricer = RunPricer(estimate=estimate, context=context, question=question)
     if against:
         return select_named(against, pricer, runs=runs)
     return select_best(estimate.decision, pricer, runs=runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,7 @@ RENTALS_SHOWN = 5
 YEARS = (1, 2, 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnedMachine:
+class OwnedMachine(Frozen):
     """A machine to buy, and its use.
 
     Args:
@@ -109,7 +108,6 @@ def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> fl
     month by month: there is at most one crossing, which is found by bisection.
 
     Args:
-        rig: The machine.
         saved_usd_per_month: What renting costs more than running the machine, purchase aside [USD/month].
     """
 
@@ -238,12 +236,6 @@ def compare_by_price(
 ) -> BuyOrRent:
     """Compare buying a machine with renting the same accelerators, hour for hour.
 
-    Args:
-        rig: The machine and its use.
-        accelerator, devices: Its accelerators.
-        catalog: Catalog of offers.
-        terms: Costs and assumptions.
-
     Raises:
         NoAnswerError: No such machine is offered, or none for the hours.
     """
@@ -277,12 +269,6 @@ def compare_for_work(
 ) -> BuyOrRent:
     """Compare buying a machine with what `estimate` could take for some work, by the total of its decision.
 
-    Args:
-        rig: The machine and its use.
-        accelerator, devices: Its accelerators.
-        context: Workload, offers and terms.
-        question: Values of hours.
-
     Raises:
         UsageError: The length of the run is unknown.
         NoAnswerError: The machine cannot run the work, or no other does it within the week.
@@ -290,7 +276,7 @@ def compare_for_work(
     own = _build_own_offer(rig, accelerator, devices, context.catalog)
     selection = replace(context.selection, offers=(own, *context.selection.offers))
     estimate = estimate_in_context(replace(context, selection=selection), question)
-    pricer = RunPricer.of(estimate, context, question)
+    pricer = RunPricer(estimate=estimate, context=context, question=question)
     place = next(row for row, selected in enumerate(pricer.offers.contexts) if selected is own)
     bought = pricer.offers[place]
     if bought.device_estimate.memory.fits is False:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from .timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingEfficiency:
+class ScalingEfficiency(Frozen):
     """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
 
     Args:
@@ -80,12 +79,7 @@ MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is n
 
 
 def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
-    """Return the power drawn during training, data-centre overhead included; None if unknown [W].
-
-    Args:
-        selected: The offer and its device.
-        terms: Share of the board's power limit, power of a vCPU, and overhead of the data centre.
-    """
+    """Return the power drawn during training, data-centre overhead included; None if unknown [W]."""
     offer, accelerator = selected.offer, selected.accelerator
     cost, share = terms.provider_cost(offer.provider), terms.bounds("power_share", "any")
     if accelerator is None or share is None:
@@ -145,8 +139,6 @@ class Market:
     Computed on demand, since ranking needs none of them and most offers are never shown.
 
     Args:
-        terms: Assumptions on power and grids.
-        offers: All offers with their devices.
         runs: Unpriced run of each offer.
         pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
     """
@@ -174,6 +166,15 @@ class Market:
             return None
         key = ("energy", timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
         return self._find(key, lambda: energy_kwh(timeline.total_s, power_w))
+
+    def co2_kg(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
+        """Return the carbon dioxide of a run on an offer, cached like its energy; None when unknown [kg]."""
+        energy = self.energy_kwh(selected, timeline)
+        g_co2_per_kwh = self.terms.g_co2_per_kwh(selected.offer.provider, selected.offer.region)
+        if energy is None or g_co2_per_kwh is None:
+            return None
+        key = ("co2", id(energy), g_co2_per_kwh)
+        return self._find(key, lambda: co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh))
 
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""

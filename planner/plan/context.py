@@ -49,7 +49,7 @@ def build_context(
     options = replace(asked.options, tensor=find_tensor_ways(question.shard or ()))
     measurements = _measurements(model, asked.request.profiles)
     stated = parse_step_times(asked.request.list_pairs("measured", unit="s"), catalog.names)
-    packaged = Predictor.load(accelerators=selection.accelerators)
+    packaged = Predictor.load(peers=selection.group_accelerators())
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = trace_workload(model, options=options, script_arguments=script_arguments)
     if workload.layout is not None:

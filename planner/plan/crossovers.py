@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from ..records import Frozen
 
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossover:
+class Crossover(Frozen):
     """A number of epochs or runs from which another alternative is the cheapest.
 
     Args:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..offers.clouds import NOTEBOOKS
+from ..offers.clouds import NOTEBOOKS, TITLES
 from ..units import GIB, Interval, format_device, format_duration, format_duration_range, format_short
-from .fitting import describe_changes
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
@@ -18,11 +17,8 @@ if TYPE_CHECKING:
     from .offer_estimate import OfferEstimate
 
 
+NAMED_BY = ("provider", "instance_type", "accelerator", "devices", "purchase")
 MOSTLY = 0.5  # share of a doubt from which one assumption is named [-]
-PROVIDERS: Mapping[str, str] = {
-    "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google",
-    "kaggle": "Kaggle", "lambda": "Lambda", "nebius": "Nebius", "runpod": "RunPod", "vast": "Vast",
-}  # fmt: skip
 PAID_PLANS = ("pro-plus", "pro")
 # What replaces the assumption behind a phase of a run, or measures the steps themselves.
 SETTLED_BY: Mapping[str, str] = {
@@ -45,7 +41,7 @@ def name_machine(*, provider: str, instance_type: str, accelerator: str, devices
         >>> name_machine(provider="colab", instance_type="colab-pro-plus-t4", **t4)
         'Colab T4 (pro-plus)'
     """
-    device, place = format_device(accelerator, devices), PROVIDERS.get(provider, provider)
+    device, place = format_device(accelerator, devices), TITLES.get(provider, provider)
     if provider == "local":
         return f"this {device}"
     if provider == "own":
@@ -57,11 +53,7 @@ def name_machine(*, provider: str, instance_type: str, accelerator: str, devices
 
 
 def describe_misfit(estimate: Estimate) -> str:
-    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty.
-
-    Args:
-        estimate: Estimate as asked.
-    """
+    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty."""
     workload = estimate.workload
     devices = [estimate.offers[index] for index in estimate.best_per_devices()]
     known = [one for one in devices if one.device_estimate.memory.fits is not None]
@@ -81,13 +73,7 @@ def describe_misfit(estimate: Estimate) -> str:
 
 def name_offer(offer: Offer) -> str:
     """Return an offer of the catalog as one speaks of it."""
-    return name_machine(
-        provider=offer.provider,
-        instance_type=offer.instance_type,
-        accelerator=offer.accelerator,
-        devices=offer.devices,
-        purchase=offer.purchase,
-    )
+    return name_machine(**{key: getattr(offer, key) for key in NAMED_BY})
 
 
 def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
@@ -159,13 +145,8 @@ class DecisionWords(NamedTuple):
         parts = []
         if self.workload.mode == "train" and size != asked:
             parts.append(f"Global batch {size:,} instead of {asked:,}: another training.")
-        changed = describe_changes(
-            micro_batch_size=estimate.pass_batch_size,
-            accumulation_steps=estimate.accumulation_steps,
-            recomputed=estimate.recomputed,
-        )
-        if changed:
-            parts.append(f"It {changed}.")
+        if estimate.changes:
+            parts.append(f"It {estimate.changes}.")
         return " ".join(parts)
 
     def doubt(self, row: int) -> str:

@@ -131,17 +131,21 @@ class DeviceEstimate(Frozen):
         part = "most" if share is None else f"{share:.0%}"
         return StepBottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
 
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on assumptions, memory and compatibility, or on the missing prediction."""
-        about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
-        changes = describe_changes(
+    @property
+    def changes(self) -> str:
+        """Changes of the script with which the step fits, as a sentence; empty for none."""
+        return describe_changes(
             micro_batch_size=self.pass_batch_size,
             accumulation_steps=self.accumulation_steps,
             recomputed=self.recomputed,
         )
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on assumptions, memory and compatibility, or on the missing prediction."""
+        about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
         memory = memory_note(self.memory, self.remedies)
-        return tuple(filter(None, (about, self.run.note, changes, memory, self.compatibility)))
+        return tuple(filter(None, (about, self.run.note, self.changes, memory, self.compatibility)))
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
@@ -204,12 +208,7 @@ def _divide(amount: float, time_s: Interval) -> Interval:
 
 
 def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceEstimate:
-    """Return the estimate of a run of several phases; the estimate itself for one phase.
-
-    Args:
-        phases: Estimates in the order of the script.
-        longest: Position of the phase with the most work [-].
-    """
+    """Return the estimate of a run of several phases, of which that at `longest` has the most work."""
     if len(phases) == 1:
         return phases[0]
     main = phases[longest]

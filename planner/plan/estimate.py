@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..estimate_document import SharedFacts
@@ -85,13 +85,17 @@ class Decision(Frozen):
 
 
 SCHEMA = "gpuplan.estimate/1"
+STATED_KEYS = (
+    "model", "mode", "batch_size", "precision", "quantization", "compiled", "samples", "tokens_per_sample",
+)  # fmt: skip
+SIZE_KEYS = ("parameters", "trainable_parameters", "flops_per_step")
+REFERENCE_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
 class Estimate(Frozen):
     """Time, cost and memory of a workload on every selected offer.
 
     Args:
-        workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
         decision: Decision, with positions in ``offers``.
@@ -226,31 +230,16 @@ class Estimate(Frozen):
         if index is None:
             return None
         offer = self.offers[index].offer
-        return {
-            "offer": index,
-            "provider": offer.provider,
-            "instance_type": offer.instance_type,
-            "region": offer.region,
-            "purchase": offer.purchase,
-        }
+        return {"offer": index, **{key: getattr(offer, key) for key in REFERENCE_KEYS}}
 
 
 def _workload_json(workload: Workload) -> dict[str, Any]:
     """Return the workload's part of the result, without the table of ops."""
     return {
-        "model": workload.model,
-        "mode": workload.mode,
-        "batch_size": workload.batch_size,
-        "precision": workload.precision,
-        "quantization": workload.quantization,
-        "compiled": workload.compiled,
-        "samples": workload.samples,
-        "tokens_per_sample": workload.tokens_per_sample,
+        **{key: getattr(workload, key) for key in STATED_KEYS},
         "epochs": workload.total_epochs,
         "steps": workload.total_steps,
-        "parameters": workload.parameters,
-        "trainable_parameters": workload.trainable_parameters,
-        "flops_per_step": workload.flops_per_step,
+        **{key: getattr(workload, key) for key in SIZE_KEYS},
         "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
         "memory_parts_bytes": memory_parts(workload),
         "notes": list(workload.notes),
@@ -277,8 +266,7 @@ def _phase_json(workload: Workload) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostCurve:
+class CostCurve(Frozen):
     """Cost of one alternative at numbers of epochs.
 
     Args:
@@ -298,8 +286,7 @@ class CostCurve:
         return {"name": self.name, "instance_type": self.instance_type, "points": points}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDetails:
+class ReportDetails(Frozen):
     """The details of an estimate.
 
     Args:
@@ -317,11 +304,7 @@ class ReportDetails:
     colab: tuple[Crossover, ...] = ()
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
-        """Return the member `details` of a plan.
-
-        Args:
-            offers: Offers of the estimate, in its order.
-        """
+        """Return the member `details` of a plan."""
         billed = ((index, offers[index].bill) for index in self.bills)
         return {
             "steps": to_plain(self.steps),

@@ -62,12 +62,8 @@ def predict_step_on_devices(
     """Return the step on an offer's devices.
 
     Args:
-        selected: Offer with its links.
-        accelerator: Each of its devices.
-        predictor: Predictor of step times.
         whole: The model at the batch of one device or replica.
         each: The work of one device.
-        sharding: What the devices hold in parts.
     """
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
@@ -120,7 +116,6 @@ class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
 
     Args:
-        predictor: Predictor of step times.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
         resized: Function that returns the workload at another batch size; required for strong scaling.
         shardings: Shardings to try, of which the first that fits is taken.
@@ -144,12 +139,7 @@ class DeviceEstimator:
         self._sharing: dict[int, DeviceEstimator] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
-        """Estimate a workload on an offer.
-
-        Args:
-            workload: Workload to estimate.
-            selected: Offer with its device; a CPU host also provides the memory.
-        """
+        """Estimate a workload on an offer."""
         devices = count_replicas(selected.offer.devices)
         shardings = self._shardings if devices > 1 else UNSHARDED
         tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]
@@ -198,8 +188,7 @@ class DeviceEstimator:
             if phase is None:
                 return None
             found.append(phase)
-        longest = next(at for at, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
-        return combine_phases(found, longest=longest)
+        return combine_phases(found, longest=workload.longest_phase)
 
     def _estimate_phase(
         self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
@@ -289,10 +278,12 @@ class DeviceEstimator:
         """Return the step of one device unchanged, or a pass that fits, and their number; None if no pass fits."""
         if recompute is None or self._ways is None:
             return whole, 1
-        devices = count_replicas(selected.offer.devices)
+        accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
-            return _fits(selected, self._get_device_workload(one, sharding, devices=devices))
+            each = self._get_device_workload(one, sharding, devices=devices)
+            executed = each if accelerator is None else select_executed_workload(each, accelerator)
+            return _check_memory(executed, selected).verdict == "fits"  # with a margin
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
 
@@ -328,13 +319,6 @@ def _check_memory(
         return memory
     step_bytes = memory.needed_bytes - FRAMEWORK_RESERVE_BYTES
     return replace(memory, setting=describe_jax_pool(each, accelerator, step_bytes=step_bytes))
-
-
-def _fits(selected: OfferContext, each: Workload) -> bool:
-    """Return whether the work of a device fits on it with a margin."""
-    accelerator = selected.accelerator
-    executed = each if accelerator is None else select_executed_workload(each, accelerator)
-    return _check_memory(executed, selected).verdict == "fits"
 
 
 def _device_bytes(selected: OfferContext) -> int | None:

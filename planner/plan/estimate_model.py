@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
+from ..records import Frozen
 from ..workload.capture.kept_models import keep_models_built
 from .breakeven import select_alternatives
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
@@ -24,7 +25,6 @@ from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
-    from ..units import Interval
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .alternatives import Alternative, Alternatives
@@ -46,7 +46,6 @@ def estimate_model(
 
     Args:
         model: MODEL reference, or a Keras model.
-        asked: The request with the user's settings.
         script_arguments: Arguments of a training script (`sys.argv`).
         detailed: Whether to add the details of a report.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
@@ -112,13 +111,7 @@ MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epoc
 
 
 def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
-    """Build the report details of an estimate.
-
-    Args:
-        context: Context of the estimate.
-        estimate: The estimate.
-        question: Question that the estimate answers.
-    """
+    """Build the report details of an estimate."""
     picks = tuple(estimate.decision.roles())
     curves = _CostCurves.of(context, estimate, question)
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
@@ -148,8 +141,7 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
     return tuple(found.values())
 
 
-@dataclass(frozen=True)
-class _CostCurves:
+class _CostCurves(Frozen):
     """Costs of the alternatives at numbers of epochs, computed once per number."""
 
     alternatives: Alternatives
@@ -162,7 +154,8 @@ class _CostCurves:
         workload = context.workload
         if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
             return None
-        return cls(select_alternatives(context, estimate, question=question), workload.epochs)
+        alternatives = select_alternatives(context, estimate, question=question)
+        return cls(alternatives=alternatives, asked=workload.epochs)
 
     @property
     def farthest(self) -> int:
@@ -206,13 +199,7 @@ class _CostCurves:
 def add_best_batch(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
 ) -> list[OfferEstimate]:
-    """Add to each offer the largest batch that fits with a margin and is not slower per sample.
-
-    Args:
-        offers: Estimates at the user's batch size.
-        sizes: Batch sizes to try [-].
-        estimated: Function that estimates the same offers at another batch size.
-    """
+    """Add to each offer the largest batch that fits with a margin and is not slower per sample."""
     found: dict[int, BestBatch] = {}
     own = {id(one.offer): one for one in offers}
     for size in sorted(sizes):
@@ -225,17 +212,13 @@ def add_best_batch(
 
 def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
     """Return the run at another batch size if it fits and is not slower per sample, else None."""
-    step_s, own_step_s = other.device_estimate.step_time_s, one.device_estimate.step_time_s
-    if step_s is None or other.device_estimate.is_ruled_out or other.device_estimate.memory.verdict != "fits":
+    own, found, speedup = one.device_estimate, other.device_estimate, None
+    step_s, samples = found.step_time_s, found.run.global_batch_size
+    if step_s is None or found.is_ruled_out or found.memory.verdict != "fits":
         return None
-    speedup = None
-    if own_step_s is not None and one.device_estimate.memory.fits:
-        rate = other.device_estimate.run.global_batch_size / step_s.mid
-        speedup = rate * own_step_s.mid / one.device_estimate.run.global_batch_size
-        if (
-            speedup < 1.0
-            or other.device_estimate.run.global_batch_size <= one.device_estimate.run.global_batch_size
-        ):
+    if own.step_time_s is not None and own.memory.fits:
+        speedup = samples / step_s.mid * own.step_time_s.mid / own.run.global_batch_size
+        if speedup < 1.0 or samples <= own.run.global_batch_size:
             return None
     return BestBatch(
         batch_size=size,
@@ -256,21 +239,16 @@ def add_serving(
         one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
         predictor: Predictor of step times.
     """
-    known: dict[tuple[str, float], Interval | None] = {}
     served = []
     for offer in offers:
-        accelerator, share = offer.selected.accelerator, min(1.0, offer.offer.devices)
-        latency_s, serving = None, None
-        shared = offer.device_estimate.sharding.divides_products
-        if one is not None and accelerator is not None and not shared:
-            key = (accelerator.name, share)
-            if key not in known:
-                step = predictor.step_time(one, accelerator, devices=share)
-                known[key] = step.time_s if isinstance(step, StepTime) else None
-            latency_s = known[key]
+        accelerator, step, serving = offer.selected.accelerator, None, None
+        if one is not None and accelerator is not None and not offer.device_estimate.sharding.divides_products:
+            step = predictor.step_time(one, accelerator, devices=min(1.0, offer.offer.devices))
         if offer.samples_per_s is not None:
             serving = ServingEstimate(
-                latency_s=latency_s, per_s=offer.samples_per_s, usd_per_million=offer.usd_per_million_samples
+                latency_s=step.time_s if isinstance(step, StepTime) else None,
+                per_s=offer.samples_per_s,
+                usd_per_million=offer.usd_per_million_samples,
             )
         served.append(replace(offer, serving=serving))
     return served

@@ -47,7 +47,6 @@ def estimate_workload(
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
     Args:
-        workload: Workload to estimate.
         selection: Offers that pass the question's filters.
         predictor: Predictor of step times, called once for each kind and number of devices.
         question: Order and limits.
@@ -64,7 +63,13 @@ def estimate_workload(
     _require_run_length(workload, question)
     _require_training(workload, question)
     question, one_device = follow_script(question, workload), uses_one_device(question, workload)
-    estimator = build_device_estimator(question, predictor, resized=resized or Resizer(workload), ways=ways)
+    estimator = DeviceEstimator(
+        predictor,
+        scaling=question.scaling or "strong",
+        resized=resized or Resizer(workload),
+        shardings=question.shard or UNSHARDED,
+        ways=ways,
+    )
     priced = price_offers(
         workload,
         selection,
@@ -112,11 +117,8 @@ def estimate_workload(
 def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:
     """Return the offers of the same provider and accelerator with several devices; None without any."""
     alike = (taken.provider, taken.accelerator)
-    offers = tuple(
-        one
-        for one in selection.offers
-        if one.offer.devices > 1 and (one.offer.provider, one.offer.accelerator) == alike
-    )
+    several = (one for one in selection.offers if one.offer.devices > 1)
+    offers = tuple(one for one in several if (one.offer.provider, one.offer.accelerator) == alike)
     return replace(selection, offers=offers) if offers else None
 
 
@@ -134,38 +136,13 @@ def estimate_in_context(context: EstimateContext, question: Question, *, ways: F
     )
 
 
-def build_device_estimator(
-    question: Question,
-    predictor: StepPredictor,
-    *,
-    resized: Callable[[int], Workload] | None,
-    ways: FitWays | None = None,
-) -> DeviceEstimator:
-    """Return the estimator of devices that divides the batch and the model as asked.
-
-    Args:
-        question: Completed by `follow_script`.
-        predictor: Predictor of step times.
-        resized: Function that returns the workload at another batch size.
-        ways: Smaller passes and recomputation for steps that do not fit.
-    """
-    return DeviceEstimator(
-        predictor,
-        scaling=question.scaling or "strong",
-        resized=resized,
-        shardings=question.shard or UNSHARDED,
-        ways=ways,
-    )
-
-
 def _require_run_length(workload: Workload, question: Question) -> None:
     """Raise UsageError if a deadline or budget is given for a run of unknown length."""
-    limits = {"--deadline": question.deadline_s, "--budget": question.budget_usd}
-    asked_for = [flag for flag, limit in limits.items() if limit is not None]
     known = workload.steps is not None or (workload.samples is not None and workload.epochs is not None)
-    if asked_for and not known:
+    if question.has_limits and not known:
+        flag = "--budget" if question.deadline_s is None else "--deadline"
         raise UsageError(
-            f"`{asked_for[0]}` needs the length of the run, which `{workload.model}` does not state",
+            f"`{flag}` needs the length of the run, which `{workload.model}` does not state",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
 
@@ -182,16 +159,15 @@ def _require_training(workload: Workload, question: Question) -> None:
 
 def _echo(question: Question) -> dict[str, Any]:
     """Return the question as plain JSON types."""
-    budget_usd = question.budget_usd
-    filters = asdict(question.filters).items()
+    budget_usd, spot, filters = question.budget_usd, question.spot, asdict(question.filters).items()
     return {
         **{key: list(value) if isinstance(value, tuple) else value for key, value in filters},
         "sort": question.sort,
         "spot": {
-            "life_s": None if question.spot.up_hours is None else question.spot.up_hours * SECONDS_PER_HOUR,
-            "checkpoint_every_s": question.spot.interval_s,
-            "checkpoint_s": question.spot.save_s,
-            "restart_s": question.spot.restart_s,
+            "life_s": None if spot.up_hours is None else spot.up_hours * SECONDS_PER_HOUR,
+            "checkpoint_every_s": spot.interval_s,
+            "checkpoint_s": spot.save_s,
+            "restart_s": spot.restart_s,
         },
         "deadline_s": question.deadline_s,
         "feed": question.feed,

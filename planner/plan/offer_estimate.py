@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..estimate_document import SharedFacts, leave_out_unsaid
-from ..records import round_floats, to_plain
+from ..records import Frozen, round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import Bill
-from .comparison import co2_kg
 from .device_estimate import DeviceEstimate
 from .money import compute_price_nano, compute_rental_nano, nano_text
 from .timeline import Timeline
@@ -126,14 +125,7 @@ class OfferEstimate:
     @property
     def co2_kg(self) -> Interval | None:
         """Carbon dioxide of the run; None if unknown [kg]."""
-        return self.co2_of(self.energy_kwh)
-
-    def co2_of(self, energy: Interval | None) -> Interval | None:
-        """Return the carbon dioxide of some energy in the offer's region; None if unknown [kg]."""
-        if energy is None:
-            return None
-        g_co2_per_kwh = self.market.terms.g_co2_per_kwh(self.offer.provider, self.offer.region)
-        return None if g_co2_per_kwh is None else co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
+        return self.market.co2_kg(self.selected, self.timeline)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -167,7 +159,7 @@ class OfferEstimate:
         return {
             **self._offer_json(),
             **shared,
-            **self._run_json(),
+            **self._run_json(Interval.to_json),
             **(self._breakdown_json() if breakdown else {}),
             "usd_per_1000_steps": self._format_1000_steps(),
             "notes": list(self.notes) if breakdown else [*shared["notes"], *self._list_own_notes()],
@@ -189,7 +181,8 @@ class OfferEstimate:
                 estimate.entry_json, accelerator=offer.accelerator, devices=offer.devices
             ),
             **estimate.own_json,
-            **round_floats(self._run_json()),
+            **self._run_json(facts.round),
+            "best_batch": round_floats(to_plain(self.best_batch)),
             **(round_floats(self._breakdown_json()) if breakdown else {}),
             **({"spot": round_floats(self._spot_json())} if spot and self.preemption_forecast else {}),
             "notes": self._list_compared_notes() + self._list_own_notes() if breakdown else self._list_own_notes(),
@@ -205,19 +198,19 @@ class OfferEstimate:
             "availability": self.selected.availability,
         }
 
-    def _run_json(self) -> dict[str, Any]:
+    def _run_json(self, to_json: Callable[[Interval], dict[str, float]]) -> dict[str, Any]:
         bill, run_time_s, energy = self.bill, self.run_time_s, self.energy_kwh
-        co2, per_million = self.co2_of(energy), self.usd_per_million_tokens
+        co2, per_million = self.co2_kg, self.usd_per_million_tokens
         return {
-            "run_time_s": run_time_s and run_time_s.to_json(),
+            "run_time_s": run_time_s and to_json(run_time_s),
             "cost_usd": bill.total_json() if bill else None,
             "total_usd": None if self.total_usd is None else f"{self.total_usd:.6f}",
             "unbilled": list(self.unbilled),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
-            "serving": self.serving and self.serving.to_json(),
+            "serving": self.serving and self.serving.to_json(to_json),
             "best_batch": to_plain(self.best_batch),
-            "energy_kwh": energy and energy.to_json(),
-            "co2_kg": co2 and co2.to_json(),
+            "energy_kwh": energy and to_json(energy),
+            "co2_kg": co2 and to_json(co2),
             "sessions": self.sessions,
         }
 
@@ -240,8 +233,7 @@ class OfferEstimate:
         return forecast.to_json(None if price is None else float(price), saves_share=self.saves_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingEstimate:
+class ServingEstimate(Frozen):
     """Latency, throughput and cost of a fully used machine that serves predictions.
 
     Args:
@@ -254,11 +246,11 @@ class ServingEstimate:
     per_s: Interval
     usd_per_million: Decimal | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, to_json: Callable[[Interval], dict[str, float]]) -> dict[str, Any]:
         """Return the entry `offers[].serving`."""
         return {
-            "latency_s": to_plain(self.latency_s),
-            "predictions_per_s": to_plain(self.per_s),
+            "latency_s": self.latency_s and to_json(self.latency_s),
+            "predictions_per_s": to_json(self.per_s),
             "usd_per_million_predictions": to_plain(self.usd_per_million),
         }
 
@@ -281,8 +273,7 @@ def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestBatch:
+class BestBatch(Frozen):
     """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
 
     Convergence may differ.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..predict.interconnect import build_host_spec
 from ..units import SECONDS_PER_HOUR
@@ -94,26 +94,32 @@ class OfferTable(Sequence[OfferEstimate]):
             market=self._market,
         )
 
+    def of_offers(self, value: Callable[[OfferContext], Any], dtype: type = float) -> NDArray[Any]:
+        """Return a value of each offer as a column."""
+        import numpy as np
+
+        return np.array([value(context) for context in self.contexts], dtype)
+
+    def of_runs(self, value: Callable[[UnpricedRun], Any], dtype: type = float) -> NDArray[Any]:
+        """Return a value of the run on each offer as a column."""
+        import numpy as np
+
+        return np.array([value(run) for run in self.runs], dtype)[self.run_of]
+
     @cached_property
     def aged_shares(self) -> NDArray[np.float64]:
         """Allowance for prices that are too old to decide alone, by row; 0 for recent ones [-]."""
-        import numpy as np
-
-        return np.array([self._market.terms.compute_aged_share(context.offer) for context in self.contexts])
+        return self.of_offers(lambda one: self._market.terms.compute_aged_share(one.offer))
 
     @cached_property
     def own_h(self) -> NDArray[np.float64]:
         """The user's hours, by row [h]."""
-        import numpy as np
-
-        return np.array([run.own_h for run in self.runs])[self.run_of]
+        return self.of_runs(lambda run: run.own_h)
 
     @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
-        import numpy as np
-
-        return np.array([context.availability in ("quota", "scarce") for context in self.contexts], dtype=bool)
+        return self.of_offers(lambda one: one.availability in ("quota", "scarce"), bool)
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
@@ -131,9 +137,7 @@ class OfferTable(Sequence[OfferEstimate]):
     @cached_property
     def has_cost_basis(self) -> NDArray[np.bool_]:
         """Whether the run of each row can be billed: its length and the time of its steps are known."""
-        import numpy as np
-
-        return np.array([run.cost_basis is not None for run in self.runs], dtype=bool)[self.run_of]
+        return self.of_runs(lambda run: run.cost_basis is not None, bool)
 
     def compute_totals(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.object_]:
         """Return the totals of the bills of some rows, which have a price and a cost basis [1e-9 USD].
@@ -170,12 +174,7 @@ class OfferTable(Sequence[OfferEstimate]):
     def reprice(
         self, rows: NDArray[np.intp], build_run: Callable[[OfferContext, DeviceEstimate], UnpricedRun]
     ) -> OfferTable:
-        """Return some rows with other runs on the same machines.
-
-        Args:
-            rows: Positions of the rows.
-            build_run: Function that returns the run on a machine, called once for each kind.
-        """
+        """Return some rows with other runs on the same machines."""
         import numpy as np
 
         used, first, run_of = np.unique(self.run_of[rows], return_index=True, return_inverse=True)
@@ -193,8 +192,6 @@ class Pricer:
     """Calculator of timelines and fees of a workload on offers.
 
     Args:
-        workload: Workload of the run.
-        terms: Costs and assumptions.
         forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
         runs: Number of equal runs, one after the other [-].
     """
@@ -226,7 +223,8 @@ class Pricer:
 
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer, place, access = selected.offer, selected.place, self.find_access(selected)
+        offer, place, access = selected.offer, selected.place, build_access(selected, self.terms)
+        access = self._access.setdefault(access, access)  # one object for offers of equal terms
         train_time_s, forecast = device_estimate.train_time_s, None
         if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
             forecast = self._forecaster.forecast(offer, train_time_s)
@@ -245,11 +243,6 @@ class Pricer:
             run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees, own_h)
         return run
 
-    def find_access(self, selected: OfferContext) -> Access:
-        """Return the terms on which an offer is had; one object for offers of equal terms."""
-        access = build_access(selected, self.terms)
-        return self._access.setdefault(access, access)
-
 
 def price_offers(
     workload: Workload,
@@ -265,9 +258,6 @@ def price_offers(
     """Return every offer of a selection with its price, in order.
 
     Args:
-        workload: Workload of the run.
-        selection: Selected offers.
-        terms: Costs and assumptions.
         spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         use: Function that returns the part of a machine that the work uses; None for all of it.
@@ -333,4 +323,5 @@ def _build_device_key(selected: OfferContext) -> object:
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))
+    links = build_host_spec(selected.links) if offer.devices > 1 else None
+    return (accelerator.name, offer.devices, offer.hosts, links)

@@ -34,8 +34,6 @@ class Question(Frozen):
     """Filters, order and limits of an estimate.
 
     Args:
-        filters: Filters of offers.
-        sort: Sort criterion of the offers.
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
         spot: Properties of spot machines stated by the user.
@@ -82,11 +80,7 @@ class EstimateContext(Frozen):
     """Inputs of an estimate.
 
     Args:
-        workload: Traced workload.
         options: Options with which it was traced, for the devices and the sharding of the question.
-        selection: Selected offers.
-        predictor: Predictor of step times.
-        catalog: Catalog of offers.
         terms: Costs and assumptions besides the training.
         resized: Function that returns the workload at another batch size; None if unavailable.
         feed: Input pipeline measured by a profile; None for no limit.
@@ -102,20 +96,20 @@ class EstimateContext(Frozen):
     feed: InputPipeline | None = None
 
 
-def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
+def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
     """Return the error that explains why no offer answers the question, or None if one does."""
     if estimate.decision.recommended is not None:
         return None
-    if estimate.decision.nearest:
-        return NoAnswerError(estimate.decision.sentence, hint="allow more time or money, or train less")
-    why = find_obstacle(estimate)
-    return NoAnswerError(estimate.decision.sentence, hint=None if why is None else why.hint)
+    hint: str | None = "allow more time or money, or train less"
+    if not estimate.decision.nearest:
+        why = find_obstacle(estimate)
+        hint = None if why is None else why.hint
+    return NoAnswerError(estimate.decision.sentence, hint=hint)
 
 
 def find_obstacle(estimate: Estimate) -> NoAnswerError | None:
     """Return why nothing can be taken, if it is memory, a missing prediction or the account's quota."""
-    checks = (_nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate))
-    return next((why for why in checks if why is not None), None)
+    return _nothing_fits(estimate) or _nothing_predicted(estimate) or _nothing_startable(estimate)
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
@@ -124,25 +118,19 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     if not verdicts or any(verdict.fits for verdict in verdicts):
         return None
     largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
-    workload = estimate.workload
-    needed_gib = verdicts[0].needed_bytes / GIB
-    hint = (
-        f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {_find_way(estimate)}"
+    ways = (
+        f"on {format_device(one.offer.accelerator, one.offer.devices)}, {way.remedy}"
+        for one in estimate.offers
+        for way in one.device_estimate.remedies
+        if way.fits
     )
+    way = next(ways, "try `--precision bfloat16`, or devices with more memory")
+    workload, needed_gib = estimate.workload, verdicts[0].needed_bytes / GIB
     return NoAnswerError(
         f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
         f"it needs {needed_gib:.1f} GiB a device",
-        hint=hint,
+        hint=f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {way}",
     )
-
-
-def _find_way(estimate: Estimate) -> str:
-    """Return what would make the step fit on one of the offers, or what to try."""
-    for one in estimate.offers:
-        way = next((way for way in one.device_estimate.remedies if way.fits), None)
-        if way is not None:
-            return f"on {format_device(one.offer.accelerator, one.offer.devices)}, {way.remedy}"
-    return "try `--precision bfloat16`, or devices with more memory"
 
 
 def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:

@@ -11,8 +11,6 @@ from .money import NANO, USD_OF_A_NANO, compute_rental_nano
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -70,19 +68,13 @@ def compute_total_usd(
 
 
 def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = False) -> RankedOffers:
-    """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable.
-
-    Args:
-        offers: Offers with their runs.
-        question: Order, filters, and values of hours.
-        one_device: Whether the work uses one device, so that no machine with more is taken.
-    """
+    """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable."""
     import numpy as np
 
     total_usd, time_s, cost_usd = compute_totals(offers, question)
-    complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
-    possible = complete & _column(offers, lambda run: run.device_estimate.memory.fits is True)
-    usable = complete & _column(offers, lambda run: not run.device_estimate.is_ruled_out)
+    complete = offers.of_offers(lambda one: one.offer.complete, bool)
+    possible = complete & offers.of_runs(lambda run: run.device_estimate.memory.fits is True, bool)
+    usable = complete & offers.of_runs(lambda run: not run.device_estimate.is_ruled_out, bool)
     first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
     if question.sort == "co2":
         co2_kg = (one.co2_kg for one in offers)
@@ -97,23 +89,9 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
 
 
-def _column(offers: OfferTable, holds: Callable[[UnpricedRun], bool]) -> Mask:
-    """Return for each offer whether something holds for its run."""
-    import numpy as np
-
-    return np.array([holds(run) for run in offers.runs], dtype=bool)[offers.run_of]
-
-
 def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats, Floats]:
-    """Set and return the totals of offers, and return the times and costs that they come from [USD], [s], [USD].
-
-    Args:
-        offers: Offers with their runs; gets its `total_usd`.
-        question: Values of hours.
-    """
-    import numpy as np
-
-    time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
+    """Set and return the totals of offers, with the times and costs that they come from [USD], [s], [USD]."""
+    time_s, cost_usd = offers.of_runs(_time_s), _compute_costs(offers)
     total_usd = offers.total_usd = compute_total_usd(
         money_usd=cost_usd,
         own_h=offers.own_h,
@@ -134,8 +112,8 @@ def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_de
     import numpy as np
 
     if one_device and not (question.filters.devices and min(question.filters.devices) > 1):
-        known = known & np.array([context.offer.devices <= 1 for context in offers.contexts], dtype=bool)
-    states = np.array([context.availability for context in offers.contexts], dtype=object)
+        known = known & offers.of_offers(lambda one: one.offer.devices <= 1, bool)
+    states = offers.of_offers(lambda one: one.availability, object)
     had = known & ~np.isin(states, [*NEVER_TAKEN, "quota"])
     refused = known & (states == "quota")
     if question.filters.accelerators and not had.any() and not refused.any():
@@ -202,12 +180,7 @@ def compute_cost_bounds(ranked: RankedOffers, rows: Rows) -> Bounds:
 
 
 def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
-    """Return the row with the least first key, of equal ones with the least second, and so on; None for no rows.
-
-    Args:
-        rows: Positions of offers.
-        keys: Columns of all offers.
-    """
+    """Return the row with the least first key, of equal ones with the least second; None for no rows."""
     import numpy as np
 
     if not rows.size:
@@ -248,11 +221,9 @@ def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     rows = np.flatnonzero(ranked.takable)
     rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
     front: list[int] = []
-    kept = np.empty((0, 3))
-    for row in rows.tolist():  # the cheapest first: none is beaten by a later one
-        if not (kept <= columns[row]).all(axis=1).any():
-            front.append(row)
-            kept = columns[front]
+    while rows.size:  # the cheapest first: none is beaten by a later one
+        front.append(int(rows[0]))
+        rows = rows[(columns[rows] < columns[rows[0]]).any(axis=1)]
     return tuple(front)
 
 
@@ -261,8 +232,7 @@ def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
     import numpy as np
 
     offers, time_s, cost_usd = ranked.offers, ranked.time_s, ranked.cost_usd
-    single = np.array([run.timeline is None or run.timeline.sessions == 1 for run in offers.runs], dtype=bool)
-    able = ranked.takable & single[offers.run_of]
+    able = ranked.takable & offers.of_runs(lambda run: run.timeline is None or run.timeline.sessions == 1, bool)
     free, paid = np.flatnonzero(able & offers.is_free), np.flatnonzero(able & ~offers.is_free)
     if offers.is_free.all():
         paid = free
@@ -284,13 +254,7 @@ def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
 
 
 def _compute_sensitivity(winner: int | None, by_cost: Rows, offers: OfferTable) -> Sensitivity | None:
-    """Return the changes after which another machine wins; None without a winner, a second machine or a bill.
-
-    Args:
-        winner: Position of the cheapest offer.
-        by_cost: Positions of the usable offers, the cheapest first.
-        offers: All offers.
-    """
+    """Return the changes after which another machine wins; None without a winner, a second machine or a bill."""
     if winner is None:
         return None
     machine = _machine(offers, winner)

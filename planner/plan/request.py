@@ -40,7 +40,6 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
-        text: Duration as written by the user.
         flag: Flag named in the error message.
 
     Example:
@@ -59,16 +58,6 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     if duration_s > MAX_DURATION_S:
         raise UsageError(f"`{given}` is longer than a century", hint="give at most `36500d`")
     return duration_s
-
-
-def parse_deadline_s(text: str, *, now: datetime) -> float:
-    """Parse a duration like `12h`, or a point in time like `Mon 08:00` [s]; UsageError for anything else.
-
-    Args:
-        text: Limit as written by the user.
-        now: Current local time.
-    """
-    return parse_seconds_until(text, now=now) if ":" in text else parse_duration_s(text, flag="--deadline")
 
 
 def parse_seconds_until(text: str, *, now: datetime) -> float:
@@ -114,13 +103,13 @@ def _moment(text: str, now: datetime) -> datetime | None:
 
 
 FLAG = "--script-timeout"
+TRACED_BY = ("batch_size", "samples", "epochs", "steps", "precision", "mode", "loss", "optimizer", "remat")
 
 
 class ResolvedRequest(Frozen):
     """A request with the user's settings applied.
 
     Args:
-        request: The request as stated.
         question: Filters, order and limits.
         options: Tracing options of the run.
         catalog: Catalog with the user's own rows.
@@ -174,10 +163,17 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
         hosts=tuple(request.hosts) or (1,),
     )
     deadline = request.deadline
+    if isinstance(deadline, str):
+        is_moment = ":" in deadline
+        deadline = (
+            parse_seconds_until(deadline, now=datetime.now())
+            if is_moment
+            else parse_duration_s(deadline, flag="--deadline")
+        )
     question = Question(
         filters=filters,
         sort=request.sort,
-        deadline_s=parse_deadline_s(deadline, now=datetime.now()) if isinstance(deadline, str) else deadline,
+        deadline_s=deadline,
         budget_usd=request.budget,
         feed=request.feed,
         scaling=request.scaling,
@@ -213,16 +209,8 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
     classes = take_overrides(request.list_pairs("assume"), {"classes": "classes"})[0].get("classes")
     data = replace(script.data, samples=request.samples, classes=None if classes is None else int(classes))
     return WorkloadOptions(
-        batch_size=request.batch_size,
-        samples=request.samples,
-        epochs=request.epochs,
-        steps=request.steps,
+        **{name: getattr(request, name) for name in TRACED_BY},
         tokens=count_tokens(request.tokens),
-        precision=request.precision,
-        mode=request.mode,
-        loss=request.loss,
-        optimizer=request.optimizer,
-        remat=request.remat,
         use_cache=settings.trace_cache,
         script=replace(script, data=data),
     )

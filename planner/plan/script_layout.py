@@ -62,8 +62,6 @@ def trace_as_distributed(
 
     Args:
         workload: The script as traced on the devices that it asks for.
-        question: The question as asked.
-        options: Tracing options.
         trace: Function that traces the script with other `options`.
     """
     layout = workload.layout

@@ -59,12 +59,7 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
 
 
 def rent_hosts(offer: Offer, hosts: int) -> Offer:
-    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed.
-
-    Args:
-        offer: One machine.
-        hosts: Number of machines [-].
-    """
+    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed."""
     if hosts == 1:
         return offer
     price = offer.usd_per_hour
@@ -85,7 +80,6 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
     available as single machines only.
 
     Args:
-        offers: Offers of one machine each.
         hosts: Numbers of machines [-].
         own: This machine.
 
@@ -213,12 +207,21 @@ class Selection(Frozen):
         known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
         return tuple(known.values())
 
+    def group_accelerators(self) -> dict[float, list[Accelerator]]:
+        """Return the distinct accelerators of the offers with each number of devices, and all for one device."""
+        kinds = {(id(one.accelerator), one.offer.devices): one.accelerator for one in self.offers}
+        found: dict[float, dict[int, Accelerator]] = {}
+        for (name, devices), accelerator in kinds.items():
+            if accelerator is not None:
+                for number in (1.0, devices):
+                    found.setdefault(number, {})[name] = accelerator
+        return {devices: [*each.values()] for devices, each in found.items()}
+
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """Select the offers that pass the filters.
 
     Args:
-        filters: Filters of offers.
         catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
 
     Raises:

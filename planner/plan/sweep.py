@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +128,6 @@ def sweep(
 
     Args:
         context: Offers and terms, and the workload as stated by the user.
-        question: Order and limits.
         batch_sizes: Samples per step [-].
         precisions: Keras dtype policies, or `tf32`.
         trace: Function that traces the workload at a batch size and precision.
@@ -144,7 +142,7 @@ def sweep(
         except GpuplanError as error:
             failed.append((batch_size, precision, str(error)))
             continue
-        resized = Resizer(workload, partial(_trace_at, trace, precision))
+        resized = Resizer(workload, lambda size, dtype=precision: trace(size, dtype))  # type: ignore[misc]
         estimate = estimate_in_context(replace(context, workload=workload, resized=resized), question)
         row = estimate.decision.recommended
         if row is None or estimate.offers[row].timeline is None:
@@ -159,7 +157,3 @@ def sweep(
         )
     trials.sort(key=lambda one: one.taken.total_usd or 0.0)
     return SweepResult(context=context, trials=tuple(trials), failed=tuple(failed))
-
-
-def _trace_at(trace: Callable[[int, str], Workload], precision: str, batch_size: int) -> Workload:
-    return trace(batch_size, precision)

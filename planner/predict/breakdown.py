@@ -7,10 +7,10 @@ Launch gaps, host, input and links belong to no layer and are listed by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..offers.rows import Accelerator
+from ..records import Frozen
 from ..units import GIGA, TERA
 from ..workload.model import Workload
 from .accelerator_limits import TF32, compute_limits, find_generation, find_release_year, peak_tflop_per_s
@@ -35,8 +35,7 @@ BUSY = ("compute", "memory bandwidth")  # the parts of a step that kernels are
 Sums = tuple[float, float, float]  # time, work and traffic [s], [FLOP], [bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakdownRow:
+class BreakdownRow(Frozen):
     """A share of a step.
 
     Args:
@@ -52,8 +51,7 @@ class BreakdownRow:
     bytes_moved: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBreakdown:
+class StepBreakdown(Frozen):
     """Time breakdown of a step on one device.
 
     Args:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..records import Frozen
 from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .fused_attention import compute_attention_s, find_attention_kernels
 from .kernel_table import CATEGORIES, KernelTable, find_products
@@ -33,8 +33,7 @@ CACHED_PRODUCTS = 400
 TILES_PER_CORE = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Products:
+class Products(Frozen):
     """Matrix products [m, k] x [k, n], each on a chip; fields are numbers or arrays of [products].
 
     Args:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..offers.rows import Accelerator
+from ..records import Frozen
 from ..workload.accumulation import build_gradient_op, divide_updates
 from ..workload.model import Workload
 from ..workload.ops import Op
@@ -166,8 +167,7 @@ COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class Execution(Frozen):
     """Execution of a step: everything besides its operations that determines the kernel table.
 
     Args:

@@ -201,9 +201,10 @@ def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
     keras = workload.versions["keras"]
     if not workload.compiled or workload.backend != "jax":
         return ""
-    if "lstm" not in find_keras_cudnn_layers(accelerator, keras=keras, compiled=True):
-        return ""
-    if not any(op.loop and op.loop.layer == "lstm" and op.dtype in SIXTEEN_BIT for op in workload.ops):
+    looped = find_keras_cudnn_layers(accelerator, keras=keras, compiled=True) & workload.looped_layers
+    if "lstm" not in looped or not any(
+        op.loop and op.loop.layer == "lstm" and op.dtype in SIXTEEN_BIT for op in workload.ops
+    ):
         return ""
     return (
         f"fails as it is: on GPUs the LSTM of Keras {keras} on JAX takes float32 alone (jaxlib says"

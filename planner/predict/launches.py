@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Literal
 
+from ..records import Frozen
 from ..workload.ops import PRODUCTS, Op, OpKind
 from .kernel_table import Kernel, merge_kernels
 
@@ -210,8 +211,7 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Traffic:
+class _Traffic(Frozen):
     """Memory traffic of kernels of several operations.
 
     Args:

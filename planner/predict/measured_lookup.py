@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from ..records import Frozen
 from .kernel_table import Kernel
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ def compute_fingerprint(workload: Workload | Measurement, kernels: Iterable[Kern
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
+class MeasuredStep(Frozen):
     """Measured time of a step on an accelerator."""
 
     accelerator: str

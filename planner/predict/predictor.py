@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -54,21 +54,22 @@ class Predictor:
     Args:
         coefficients: Packaged coefficients.
         measured: Packaged measurements.
-        accelerators: Those whose kernel times are computed together, once a workload is predicted on one of them.
+        peers: By number of devices, accelerators whose kernel times are computed together, once a workload is
+            predicted on so many of one of them.
     """
 
     coefficients: Coefficients
     measured: MeasuredSteps
-    accelerators: tuple[Accelerator, ...] = ()
+    peers: Mapping[float, Sequence[Accelerator]] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, *, accelerators: Iterable[Accelerator] = ()) -> Predictor:
+    def load(cls, *, peers: Mapping[float, Sequence[Accelerator]] | None = None) -> Predictor:
         """Return the predictor with the packaged coefficients and measurements.
 
         Args:
-            accelerators: Accelerators on which each workload will be predicted.
+            peers: By number of devices, the accelerators on which workloads will be predicted.
         """
-        return cls(load_user_coefficients(), load_measured_steps(), tuple(accelerators))
+        return cls(load_user_coefficients(), load_measured_steps(), peers or {})
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], tuple[tuple[object, ...], Any]]:
@@ -126,7 +127,7 @@ class Predictor:
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
-            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack)
+            modelled = self._modelled(workload, accelerator, devices, stack=stack)
             if isinstance(modelled, NoPrediction):
                 return modelled
             single = modelled
@@ -147,7 +148,7 @@ class Predictor:
         found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
         if found is None:
             return None
-        modelled = self._modelled(workload, accelerator, share=1.0, stack="keras")
+        modelled = self._modelled(workload, accelerator, 1.0, stack="keras")
         if isinstance(modelled, NoPrediction):
             return None
         scale = found.step_s / modelled.time_s.mid
@@ -160,20 +161,21 @@ class Predictor:
         )
 
     def _modelled(
-        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str
+        self, workload: Workload, accelerator: Accelerator, devices: float, *, stack: str
     ) -> StepTime | NoPrediction:
         """Return the modelled step of one device; cached for all numbers of devices."""
         return self._keep(
             "step",
             workload,
             accelerator,
-            by=(share, stack),
-            compute=lambda: self._worked_out(workload, accelerator, share=share, stack=stack),
+            by=(min(devices, 1.0), stack),
+            compute=lambda: self._worked_out(workload, accelerator, devices, stack=stack),
         )
 
     def _worked_out(
-        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str
+        self, workload: Workload, accelerator: Accelerator, devices: float, *, stack: str
     ) -> StepTime | NoPrediction:
+        share = min(devices, 1.0)
         found = self._compute_limits(workload, accelerator)
         if isinstance(found, NoPrediction):
             return found
@@ -196,7 +198,7 @@ class Predictor:
             input_bytes=workload.memory.input_bytes,
             pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
-            times_s=self._compute_times_s(workload, accelerator, names.stack) if share == 1.0 else None,
+            times_s=self._compute_times_s(workload, accelerator, devices, names.stack) if share == 1.0 else None,
         )
         mode, compiled = workload.mode, workload.compiled
         if workload.quantization is not None:
@@ -237,12 +239,14 @@ class Predictor:
 
         return self._keep("limits", workload, accelerator, compute=compute)
 
-    def _compute_times_s(self, workload: Workload, accelerator: Accelerator, stack: str) -> KernelTimes:
-        """Return the times of a step's kernels; those on the accelerators of this predictor are computed together.
+    def _compute_times_s(
+        self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
+    ) -> KernelTimes:
+        """Return the times of a step's kernels, computed together with those on as many devices of other kinds.
 
         Many small arrays take longer than a few large ones.
         """
-        peers = self.accelerators
+        peers = self.peers.get(devices, ())
         if not any(one is accelerator for one in peers):
             peers = (accelerator,)
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..offers.clouds import TITLES
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
-from ..plan.decision_words import PROVIDERS, DecisionWords, format_cost, name_offer
+from ..plan.decision_words import DecisionWords, format_cost, name_offer
 from ..units import (
     SECONDS_PER_HOUR,
     format_device,
@@ -101,7 +102,7 @@ def _format_uncertainty(result: Breakeven) -> str:
     limited = [one.offer.selected for one in result.alternatives if one.offer.selected.limits is not None]
     if result.estimate.terms.given("chance") is not None or not limited:
         return ""
-    names = sorted({PROVIDERS.get(one.offer.provider, one.offer.provider) for one in limited})
+    names = sorted({TITLES.get(one.offer.provider, one.offer.provider) for one in limited})
     return f"Not counted: {' or '.join(names)} having none free (--assume chance=0.7)."
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
-from ..plan.decision_words import name_machine
+from ..plan.decision_words import NAMED_BY, name_machine
 from ..plan.offer_estimate import usd_per_million
 from ..units import (
     GIB,
@@ -25,7 +25,6 @@ from ..units import (
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")
-MACHINE = ("provider", "instance_type", "accelerator", "devices", "purchase")
 
 
 class OfferColumn(NamedTuple):
@@ -163,7 +162,7 @@ def _describe_best_batch(one: Offer, currency: Currency) -> str | None:
 
 COLUMNS = (
     OfferColumn("mark", text=lambda one, _: one["mark"], is_value=False),
-    OfferColumn("machine", "machine", lambda o, _: name_machine(**{k: o[k] for k in MACHINE}), is_value=False),
+    OfferColumn("machine", "machine", lambda o, _: name_machine(**{k: o[k] for k in NAMED_BY}), is_value=False),
     OfferColumn("provider"),
     OfferColumn("instance_type", "instance"),
     OfferColumn("accelerator", "accelerator", lambda one, _: format_device(one["accelerator"], one["devices"])),

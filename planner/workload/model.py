@@ -304,6 +304,11 @@ class Workload(Frozen):
         own = replace(self, further=())
         return tuple(sorted((own, *self.further), key=lambda one: one.fit_call))
 
+    @property
+    def longest_phase(self) -> int:
+        """Position of the phase with the most work among all [-]."""
+        return [one.fit_call for one in self.phases].index(self.fit_call)
+
     def get_phase(self, fit_call: int) -> Workload:
         """Return the phase that begins with a call of `fit()`."""
         return next(one for one in self.phases if one.fit_call == fit_call)

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from .model import Collective, DividedStep, Memory, Workload
-from .ops import Op
+from .ops import Op, change_op
 
 Line = Callable[[float, float], float]
 REAL = (
@@ -117,7 +117,7 @@ def _interpolate_op(a: Op, b: Op, line: Line) -> Op:
         x, y = getattr(a, name), getattr(b, name)
         if x != y:
             changed[name] = line(x, y) if name in REAL else max(1, round(line(x, y)))
-    return replace(a, **changed) if changed else a  # type: ignore[arg-type]
+    return change_op(a, changed) if changed else a
 
 
 def _interpolate_memory(a: Memory, b: Memory, line: Line) -> Memory:
@@ -150,7 +150,7 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
         dimension = next((name for name in ("batch", "m", "k", "n") if _is_batched(op, name, workload)), None)
         if dimension is not None:
             sizes[dimension] = max(1, round(share * getattr(op, dimension)))
-        return replace(op, **sizes)
+        return change_op(op, sizes)
 
     def scale_parts(part: Any) -> Any:
         sizes = {name: getattr(part.memory, name) for name in PER_BATCH}

@@ -117,13 +117,13 @@ def test_a_limit_is_kept_surely_or_likely_or_not() -> None:
     assert sure.sentence.startswith("Take Q on Lambda: ")
     assert likely.decision.probability == pytest.approx(0.818, abs=0.001)
     assert likely.decision.lines[0] == "Likely (82 %): Q on Lambda, $2.00 (1.6–3.0), 15 min (12–22)."
-    assert explain_no_answer(likely, Question()) is None
+    assert explain_no_answer(likely) is None
     assert never.decision.lines == (
         "No: nothing is likely to keep a deadline of 12 min and a budget of $1.",
         "The fastest is Q on Lambda, $2.00 (1.6–3.0), 15 min (12–22). The cheapest is U on Lambda, free, "
         "60 min (48–90).",
     )
-    why = explain_no_answer(never, Question(**question))
+    why = explain_no_answer(never)
     assert why is not None
     assert why.exit_code == 3
 
@@ -248,7 +248,7 @@ def test_an_unknown_quota_of_the_pick_is_said() -> None:
 def test_nothing_that_may_be_started_is_no_answer() -> None:
     """Exit code 3, with the way to ask."""
     answer = ask_with_quotas({"S-0.5": "too_small", "Q-8": "too_small"}, CHEAP, DEAR)
-    why = explain_no_answer(answer, Question())
+    why = explain_no_answer(answer)
 
     assert why is not None
     assert "quotas allow none" in str(why)

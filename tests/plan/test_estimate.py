@@ -184,15 +184,13 @@ def test_more_epochs_cost_more_in_proportion(factor: int) -> None:
 
 def test_an_answered_question_raises_no_error() -> None:
     """No error if an offer fits and meets deadline and budget."""
-    question = Question(deadline_s=10 * HOUR_S, budget_usd=100.0)
-
-    assert explain_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0), question) is None
+    assert explain_no_answer(run(BOTH, deadline_s=10 * HOUR_S, budget_usd=100.0)) is None
 
 
 def test_why_nothing_fits() -> None:
     """Exit code 3, with the batch size that would fit."""
     small = make_accelerator("T4", memory_gib=2.0)
-    why = explain_no_answer(run(make_selection((SLOW_OFFER, small))), Question())
+    why = explain_no_answer(run(make_selection((SLOW_OFFER, small))))
 
     assert why is not None
     assert str(why) == "No: `made-up.json` at batch size 32 fits on none of 1 offers: it needs 2.5 GiB a device."
@@ -203,7 +201,7 @@ def test_a_device_of_unknown_memory_does_not_count_as_one_that_fits() -> None:
     """A step that is not known to fit does not answer the question."""
     small = make_accelerator("T4", memory_gib=2.0)
     unknown = replace(FAST, memory_gib=None, usable_gib=None)
-    why = explain_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))), Question())
+    why = explain_no_answer(run(make_selection((SLOW_OFFER, small), (FAST_OFFER, unknown))))
 
     assert "fits on none of 1 offers" in str(why)
 
@@ -233,8 +231,8 @@ def test_the_own_machine_is_a_kind_of_its_own() -> None:
 
 def test_why_nothing_is_in_time_or_in_budget() -> None:
     """The nearest offer is named, with its upper end."""
-    late = explain_no_answer(run(BOTH, deadline_s=600.0), Question(deadline_s=600.0))
-    dear = explain_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
+    late = explain_no_answer(run(BOTH, deadline_s=600.0))
+    dear = explain_no_answer(run(BOTH, budget_usd=0.1))
 
     assert str(late) == (
         "No: nothing is likely to keep a deadline of 10 min. The fastest is A100-40GB on Lambda, $1.00 (0.8–1.5), "
@@ -251,13 +249,13 @@ def test_the_fastest_that_is_late_may_be_free() -> None:
     free = make_offer("A100-40GB", instance_type="gift", usd_per_hour=Decimal(0))
     late = run(make_selection((free, FAST), (SLOW_OFFER, SLOW)), deadline_s=600.0)
 
-    assert str(explain_no_answer(late, Question(deadline_s=600.0))) == late.decision.sentence
+    assert str(explain_no_answer(late)) == late.decision.sentence
     assert "The fastest is A100-40GB on Lambda, free, 15 min (12–22)." in late.decision.sentence
 
 
 def test_why_no_time_is_known() -> None:
     """If no accelerator can be predicted, the error states the reason."""
-    why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
+    why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")))
 
     assert why is not None
     assert "no step time can be predicted on any of 2 offers: no peak of" in str(why)
@@ -269,7 +267,7 @@ NO_PRICE = make_selection((make_offer("T4", usd_per_hour=None), SLOW))
 @pytest.mark.parametrize("limits", [{}, {"budget_usd": 5.0}, {"deadline_s": 10 * HOUR_S}])
 def test_without_a_price_nothing_is_taken(limits: dict[str, float]) -> None:
     """The decision says it, with a limit and without."""
-    why = explain_no_answer(run(NO_PRICE, **limits), Question(**limits))  # type: ignore[arg-type]
+    why = explain_no_answer(run(NO_PRICE, **limits))  # type: ignore[arg-type]
 
     assert why is not None
     assert (str(why), why.hint) == (

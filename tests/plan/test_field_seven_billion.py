@@ -54,7 +54,7 @@ def test_it_fits_on_no_device_of_80_gb(workload: Workload) -> None:
         question=Question(),
         terms=CostTerms(costs=CATALOG.costs),
     )
-    why = explain_no_answer(answer, Question())
+    why = explain_no_answer(answer)
 
     assert why is not None
     assert why.exit_code == 3

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_offer, make_selection, make_workload
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import offer_table
 from gpuplan.plan.bill import Bill, CostBasis, Fees
@@ -137,6 +137,15 @@ def test_few_rows_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(offers)) == len(offers)
     with pytest.raises(IndexError):
         offers[len(offers)]
+
+
+def test_accelerators_are_predicted_together_where_as_many_are_offered() -> None:
+    """By hand: four T4 and two hosts without a GPU; all may be predicted alone, unknown devices never."""
+    t4, small, large = make_accelerator("T4"), make_accelerator("CPU"), make_accelerator("CPU", tflop_per_s=2.0)
+    four = make_offer("T4", devices=4.0)
+    selection = make_selection((four, t4), (make_offer("CPU"), small), (make_offer("CPU"), large), (four, None))
+
+    assert selection.group_accelerators() == {1.0: [t4, small, large], 4.0: [t4]}
 
 
 def test_each_device_estimate_has_its_own_timeline() -> None:

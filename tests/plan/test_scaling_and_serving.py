@@ -62,6 +62,20 @@ def test_serving_by_hand() -> None:
     assert served.to_json()["serving"]["predictions_per_s"]["mid"] == 32.0
 
 
+def test_each_host_serves_at_its_own_latency() -> None:
+    """Two hosts whose processors share the name `CPU`, one with four times the arithmetic: 1 s and 0.25 s."""
+    hosts = [
+        (make_offer("CPU", instance_type=f"host-{speed:g}"), make_accelerator("CPU", tflop_per_s=speed))
+        for speed in (1.0, 4.0)
+    ]
+    selection, one = make_selection(*hosts), make_workload(mode="infer", batch_size=1)
+    answer = estimate_workload(one, selection=selection, predictor=FakePredictor(), question=Question())
+    served = add_serving(answer.offers, one, FakePredictor())
+
+    latency_s = {offer.offer.instance_type: offer.serving and offer.serving.latency_s for offer in served}
+    assert {name: each and each.mid for name, each in latency_s.items()} == {"host-1": 1.0, "host-4": 0.25}
+
+
 def test_tokens_and_utilization_by_hand() -> None:
     """A second for 32 samples of 128 tokens: 4,096 tokens/s, at $0.50 an hour 3.4 cents a million; 25 % MFU."""
     workload = make_workload(tokens_per_sample=128, ops=(make_product(flops=0.125e12, count=2),))

@@ -65,9 +65,9 @@ def test_no_quantized_step_was_fitted(workload: Workload) -> None:
 
 def test_accelerators_that_are_predicted_together_have_the_steps_that_each_has_alone(workload: Workload) -> None:
     """Every accelerator of the catalog, in float32 and in TF32, compiled and kernel by kernel."""
-    catalog = load_catalog().accelerators.values()
+    catalog = tuple(load_catalog().accelerators.values())
     for one in (workload, replace(workload, compiled=True), replace(workload, mode="infer", precision="tf32")):
-        predicted, together, alone = 0, Predictor.load(accelerators=catalog), Predictor.load()
+        predicted, together, alone = 0, Predictor.load(peers={1.0: catalog}), Predictor.load()
         for accelerator in catalog:
             found, expected = (each.step_time(one, accelerator, look_up=False) for each in (together, alone))
             if isinstance(expected, NoPrediction):

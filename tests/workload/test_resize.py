@@ -6,15 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import change_op
 from gpuplan.workload.resize import Resizer, can_resize, interpolate_workload
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_a_changed_operation_is_that_of_replace() -> None:
+    """Law: the fast copy has the given values, all others of the original, and leaves that as it is."""
+    (op,) = make_workload(ops=(make_product(m=7, flops=3.0),)).ops
+    changed = change_op(op, {"m": 2, "bytes_read": 0.5})
+
+    assert changed == replace(op, m=2, bytes_read=0.5)
+    assert (op.m, changed.m, changed.flops) == (7, 2, 3.0)
 
 
 def traced(model: str, batch_size: int) -> Workload:
