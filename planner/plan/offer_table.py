@@ -323,5 +323,4 @@ def _build_device_key(selected: OfferContext) -> object:
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
         return (offer.provider, offer.instance_type)
-    links = build_host_spec(selected.links) if offer.devices > 1 else None
-    return (accelerator.name, offer.devices, offer.hosts, links)
+    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))
