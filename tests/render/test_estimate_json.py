@@ -96,4 +96,4 @@ def test_second_plans_and_predictions_are_written_too() -> None:
 
     written = json.loads(format_estimate_json(replace(answer, offers=(one, *answer.offers[1:]))))["offers"][0]
     assert written["best_batch"] == to_plain(best)
-    assert written["serving"] == served.to_json()
+    assert written["serving"] == served.to_json(to_plain)
