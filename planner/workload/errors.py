@@ -29,11 +29,16 @@ class CaptureError(GpuplanError):
 
 
 class BackendError(CaptureError):
-    """The user's code runs only on another Keras backend, which is installed: `backend`."""
+    """The user's code cannot be traced on this Keras backend: it may be on `backend`, None for any other.
 
-    def __init__(self, message: str, *, hint: str | None = None, backend: str) -> None:
+    `reached` tells whether a `fit()` before was traced.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, backend: str | None, reached: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.backend = backend
+        self.backend, self.reached = backend, reached
 
 
 class DeviceCountError(CaptureError):
@@ -98,8 +103,26 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
             hint=f"install `{error.name}` where gpuplan is installed{suggest_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
-    fault = f"{type(error).__name__}: {to_one_line(error)}"
-    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_build_hint(error, script))
+    message = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
+    hint, own = _build_hint(error, script), find_own_backend()
+    if own is None or _is_of_surroundings(error):
+        return CaptureError(message, hint=hint)
+    return BackendError(message, hint=hint, backend=own)
+
+
+def find_own_backend() -> str | None:
+    """Return the backend that the user set, if the code is traced on another one."""
+    wanted, traced = (os.environ.get(name) for name in ("KERAS_BACKEND", TRACED_ON))
+    return None if traced is None or wanted == traced else wanted
+
+
+def _is_of_surroundings(error: BaseException | None) -> bool:
+    """Return whether files, variables or input are missing, on every backend; Keras raises it as another error."""
+    while error is not None:
+        if isinstance(error, OSError | EOFError) or (isinstance(error, KeyError) and _is_missing_variable(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def suggest_function(script: str) -> str:

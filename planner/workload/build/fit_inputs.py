@@ -22,6 +22,7 @@ class FitInputs:
 
     Args:
         x, y, sample_weight: Specs nested like the data; None if not given, all of them without `fit()`.
+        parts: As for `pack_batch`.
         batch_size: Samples per step; None if unknown [-].
         samples: Training samples per epoch; None if unknown [-].
         steps_per_epoch: Steps per epoch; None if unknown [-].
@@ -31,6 +32,7 @@ class FitInputs:
     x: SpecTree = None
     y: SpecTree = None
     sample_weight: SpecTree = None
+    parts: int | None = None
     batch_size: int | None = None
     samples: int | None = None
     steps_per_epoch: int | None = None
@@ -55,8 +57,26 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
         feed = _describe_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
     feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
-        return replace(feed, sample_weight=ArraySpec((), "float32"))
+        return replace(feed, sample_weight=ArraySpec((), "float32"), parts=None)
     return feed
+
+
+def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int | None = None) -> SpecTree:
+    """Return a batch as Keras hands it to `train_step`.
+
+    Args:
+        x, y, sample_weight: Its parts, nested like the data; None if not given.
+        parts: Length of the tuple that a pipeline yields, 0 for x alone; None where Keras packs arrays itself
+            (`pack_x_y_sample_weight`, Keras 3.15) [-].
+
+    Example:
+        >>> pack_batch("x", None, None), pack_batch(["a", "b"], None, None), pack_batch("x", "y", None)
+        ('x', (['a', 'b'],), ('x', 'y'))
+    """
+    if parts is None:
+        given = 1 if isinstance(x, (list, tuple)) else 0
+        parts = given if y is None else 2 if sample_weight is None else 3
+    return (x, y, sample_weight)[:parts] if parts else x
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
@@ -132,10 +152,12 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
         raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
     batch_size = _count_samples(x)
     steps = steps_per_epoch or batches
+    alone = 1 if isinstance(data, keras.utils.PyDataset) and not isinstance(batch, dict) else 0
     return FitInputs(
         x=map_specs(_build_spec, x),
         y=map_specs(_build_spec, y),
         sample_weight=map_specs(_build_spec, sample_weight),
+        parts=len(batch) if isinstance(batch, (list, tuple)) else alone,
         batch_size=batch_size,
         samples=steps * batch_size if steps else None,
         steps_per_epoch=steps,
@@ -215,13 +237,13 @@ def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
 
 
 def _choose_output_loss(model: Any, output: Any, target: ArraySpec | None) -> str:
-    loss = LOSS_BY_ACTIVATION.get(_find_activation(model, output), "mean_squared_error")
+    loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
     if loss.startswith("sparse") and target is not None and target.shape[-1:] == tuple(output.shape[-1:]):
         return "categorical_crossentropy"
     return loss
 
 
-def _find_activation(model: Any, output: Any) -> str:
+def find_activation(model: Any, output: Any) -> str:
     """Return the name of the last activation before an output; empty if there is none."""
     history = getattr(output, "_keras_history", None)
     layer = history.operation if history is not None else None
@@ -230,9 +252,9 @@ def _find_activation(model: Any, output: Any) -> str:
         layer = layers[-1] if layers else None
     inner = getattr(layer, "layers", None) and getattr(layer, "outputs", None)
     if inner:
-        return _find_activation(layer, inner[0])
-    if type(layer).__name__ == "Softmax":
-        return "softmax"
+        return find_activation(layer, inner[0])
+    if type(layer).__name__ in ("Softmax", "Sigmoid"):
+        return type(layer).__name__.lower()
     return getattr(getattr(layer, "activation", None), "__name__", "")
 
 

@@ -1,22 +1,40 @@
-"""Layout of a built model on the devices of a mesh: its distribution's, or tensor parallelism."""
+"""Layout of a built model on several devices: its distribution's, its strategy's, or tensor parallelism."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
+from ...records import Frozen
 from ..device_layout import DeviceLayout
 from ..keras_layers import group_variables
 from ..trace.division.placement import Placement
 from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
 
 
-def get_distribution_name() -> str:
-    """Return the name of the distribution (`DataParallel`, ...); empty if none is set."""
+class Strategy(Frozen):
+    """A strategy of `tf.distribute` whose replicas each hold the whole model.
+
+    Args:
+        name: Name of its class.
+        devices: Devices that it states; None for all that it finds [-].
+        keeps_batch: As for `DeviceLayout`.
+    """
+
+    name: str
+    devices: int | None
+    keeps_batch: bool
+
+
+def get_distribution_name(strategy: Strategy | None) -> str:
+    """Return the name of the strategy or distribution (`DataParallel`, ...); empty if none is set."""
     import keras
 
+    if strategy is not None:
+        return strategy.name
     known = keras.distribution.distribution()
     return "" if known is None else type(known).__name__
 
@@ -59,7 +77,12 @@ def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def build_script_layout(
-    model: Any, placement: Placement | None, *, mode: Literal["train", "infer"], states_devices: bool
+    model: Any,
+    placement: Placement | None,
+    *,
+    mode: Literal["train", "infer"],
+    states_devices: bool,
+    strategy: Strategy | None = None,
 ) -> DeviceLayout | None:
     """Return the layout of a model under the distribution of the user's code; None without one.
 
@@ -67,11 +90,17 @@ def build_script_layout(
         model, mode: As for `find_distribution`.
         placement: Placement by that distribution.
         states_devices: Whether the user's code states the number of its devices.
+        strategy: The strategy of TensorFlow in its place, which the trace leaves out.
     """
     import jax
 
     from ..trace.jax.step import build_device_layout
 
+    if strategy is not None:
+        sizes = {} if strategy.devices is None else {"replica": strategy.devices}
+        copies = Placement(mesh=MeshAxes(sizes=sizes, replicas=frozenset(sizes)), divided={})
+        layout = build_device_layout(model, copies, mode=mode, takes_all=strategy.devices is None)
+        return replace(layout, keeps_batch=strategy.keeps_batch)
     if placement is None:
         return None
     takes_all = placement.devices == jax.device_count() and not states_devices

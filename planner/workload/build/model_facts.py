@@ -22,7 +22,8 @@ def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
     import keras
 
     lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
-    returned = {tensor.shape[1] for tensor in keras.tree.flatten(output) if len(tensor.shape) > 2}
+    outputs = () if output is None else keras.tree.flatten(output)
+    returned = {tensor.shape[1] for tensor in outputs if len(tensor.shape) > 2}
     return max(lengths & returned, default=None)
 
 

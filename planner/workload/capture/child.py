@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
-from ..errors import DeviceCountError, to_one_line
+from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..model import Workload
 
 INTERRUPTED = 130
-DETAILS = ("backend", "devices", "takes_all")  # of errors
+DETAILS = ("backend", "reached", "devices", "takes_all")  # of errors
 ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
 
@@ -128,8 +128,6 @@ def _import_keras(backend: str, wanted_backend: str | None) -> None:
 
     gc.freeze()
     gc.enable()
-    if backend != "jax":
-        return
     if wanted_backend is None:
         del os.environ["KERAS_BACKEND"]
     else:
@@ -140,13 +138,18 @@ def _backend_note() -> tuple[str, bool | None]:
     """Return the note on the backend, and whether its steps are compiled (None for the model's setting)."""
     import keras
 
-    traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
-    if traced != "jax":
-        return (f"runs on the {traced} backend only, and was traced there", False if traced == "torch" else None)
-    if wanted in (None, "jax"):
+    traced = keras.backend.backend()
+    wanted = os.environ.get("KERAS_BACKEND") or traced
+    compiled = False if wanted == "torch" else None
+    if traced == wanted == "jax":
         return "traced with Keras on JAX", None
-    note = f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work"
-    return note, False if wanted == "torch" else None
+    if traced == "jax":
+        return (
+            f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work",
+            compiled,
+        )
+    instead = "" if traced == wanted else f"set up for the {wanted} backend; "
+    return f"{instead}traced on the {traced} backend, since its step cannot be traced on JAX", compiled
 
 
 def _run_script(
@@ -166,7 +169,13 @@ def _run_script(
 
     def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
         run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
-        return assemble_workload(model, run=run, options=options)
+        try:
+            return assemble_workload(model, run=run, options=options)
+        except BackendError as error:
+            if request["is_last"]:
+                raise CaptureError(str(error), hint=error.hint) from error
+            error.reached = follower.reached
+            raise
 
     def save(answer: dict[str, Any]) -> None:
         _write({**answer, "files": _local_files(reference)}, result_path)
@@ -219,8 +228,9 @@ def _prepare_description(
     """Skip pretrained weights from now on, and return a function that describes a run by its notes and input."""
     from ..build.assemble import RunProperties
     from .run_script import skip_pretrained_weights
+    from .strategies import StrategyWatch
 
-    skipped = skip_pretrained_weights()
+    skipped, strategies = skip_pretrained_weights(), StrategyWatch()
 
     def describe(own: tuple[str, ...], **length: Any) -> RunProperties:
         backend, compiled = _backend_note()
@@ -230,6 +240,7 @@ def _prepare_description(
             compiled=compiled,
             notes=(*notes, backend, *own, *((PRETRAINED,) if skipped() else ())),
             states_devices=request["states_devices"],
+            strategy=strategies.find(length["feed"].batch_size if "feed" in length else None),
             **length,
         )
 

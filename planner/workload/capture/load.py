@@ -148,22 +148,19 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
         if options.use_cache:
             write_entry(key, workload=answer["workload"], files=answer["files"])
     workload = Workload.from_json(known)
-    if reference.kind == "script" and reference.path is not None and not workload.distribution:
-        workload = replace(workload, distribution=_find_strategy(reference.path, workload.backend))
+    if reference.kind == "script" and reference.path is not None and workload.backend == "torch":
+        workload = replace(workload, distribution=workload.distribution or _find_wrapper(reference.path))
     return _apply_options(workload, options)
 
 
-# What a script of a backend other than JAX distributes its model with, as its text says.
-STRATEGIES = {
-    "tensorflow": ("TPUStrategy", "MultiWorkerMirroredStrategy", "MirroredStrategy"),
-    "torch": ("DistributedDataParallel", "FullyShardedDataParallel"),
-}
+# What a script of PyTorch distributes its model with, as its text says.
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
-def _find_strategy(script: Path, backend: str) -> str:
-    """Return the strategy that a script names; empty for none."""
+def _find_wrapper(script: Path) -> str:
+    """Return the wrapper of a model that a script names; empty for none."""
     text = script.read_text(encoding="utf-8", errors="replace")
-    return next((name for name in STRATEGIES.get(backend, ()) if name in text), "")
+    return next((name for name in WRAPPERS if name in text), "")
 
 
 def _require_syntax(path: Path) -> None:

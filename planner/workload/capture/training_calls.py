@@ -72,19 +72,13 @@ class StandIns:
         return values if len(values) > 1 else values[0]
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return zeros in the shape of the predictions; ValueError where the samples cannot be counted."""
-        import keras
-        import numpy as np
-
-        from ..build.assemble import build_symbolic_output
+        """Return stand-ins of the predictions; ValueError where the samples cannot be counted."""
+        from ..build.first_step import build_predictions
 
         feed = read_fit_inputs(arguments)
         if feed.samples is None:
             raise ValueError("the samples to predict cannot be counted")
-        output = build_symbolic_output(model, feed.x, feed.batch_size or 1)
-        return keras.tree.map_structure(
-            lambda tensor: np.zeros((feed.samples, *tensor.shape[1:]), str(tensor.dtype)), output
-        )
+        return build_predictions(model, feed.x, samples=feed.samples, batch_size=feed.batch_size or 1)
 
     def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
         """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
@@ -132,18 +126,21 @@ def call_after_import(name: str, function: Callable[[Any], None]) -> None:
     """Call a function with a top-level module once it is imported, or at once if it already is."""
     if name in sys.modules:
         function(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, function))
+        return
+    if _waiting not in sys.meta_path:
+        sys.meta_path.insert(0, _waiting)
+    _waiting.functions.setdefault(name, []).append(function)
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, name: str, function: Callable[[Any], None]) -> None:
-        self._name, self._function = name, function
+    def __init__(self) -> None:
+        self.functions: dict[str, list[Callable[[Any], None]]] = {}  # by the module for which they wait
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        functions = self.functions.get(fullname)
+        if functions is None:
             return None
         spec = PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
@@ -151,10 +148,14 @@ class _Finder(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                self._function(module)
+                for function in functions:
+                    function(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+_waiting = _Finder()
 
 
 OWN_LOOP = "a loop of its own"

@@ -140,10 +140,8 @@ class TracedStep:
 
 def trace_step(
     model: Any,
+    data: SpecTree,
     *,
-    x_spec: SpecTree,
-    y_spec: SpecTree,
-    sample_weight_spec: SpecTree = None,
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
     placement: Placement | None = None,
@@ -155,18 +153,16 @@ def trace_step(
 
     Args:
         model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
-        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
         placement: Placement of its variables on several devices; None for one.
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known = {} if known is None else known
-    specs = (x_spec, y_spec, sample_weight_spec)
-    batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
+    batch = map_specs(lambda spec: build_abstract_array(spec, batch_size), data)
     train = mode == "train"
-    fed = iter_specs(specs if train else x_spec)
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in iter_specs(data))
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
@@ -196,7 +192,7 @@ def trace_step(
         number_calls() as calls,
     ):
         if (batch_size, mode) not in known:
-            closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
+            closed = _trace_train(model, batch) if train else _trace_infer(model, batch)
             graph, step = tabulate_step(closed, calls)
             notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
             step = replace(step, unmodelled=find_unmodelled(graph), notes=notes)
@@ -255,12 +251,10 @@ def build_abstract_variables(variables: Any) -> list[Any]:
     return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
 
 
-def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
+def _trace_train(model: Any, data: Any) -> Any:
     import jax
 
     state = tuple(map(build_abstract_variables, group_variables(model, train=True)))
-    x, y, sample_weight = batch
-    data = (x, y) if sample_weight is None else (x, y, sample_weight)
     with trace_equal_updates_once(model.optimizer):
         return jax.make_jaxpr(model.train_step)(state, data)
 
