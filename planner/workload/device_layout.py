@@ -41,3 +41,17 @@ class DeviceLayout(Frozen):
     def is_data_parallel(self) -> bool:
         """Whether every device holds all variables and works on its own part of the batch."""
         return self.replicas == self.devices and self.each == self.whole
+
+
+class Strategy(Frozen):
+    """A strategy of `tf.distribute` whose replicas each hold the whole model.
+
+    Args:
+        name: Name of its class.
+        devices: Devices that it states; None for all that it finds [-].
+        keeps_batch: As for `DeviceLayout`.
+    """
+
+    name: str
+    devices: int | None
+    keeps_batch: bool

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
+from ..device_layout import Strategy
 from ..errors import BackendError, build_user_code_error
 from ..keras_layers import replacing
 from ..model import Workload
-from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions, compute_run_steps
+from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
 from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
 from .fit_inputs import FitInputs, pack_batch, validate_names
-from .layout_on_mesh import Strategy, build_script_layout, find_distribution, get_distribution_name, place_in_parts
+from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
 from .model_facts import (
     find_layer_sizes,
     find_precision,
@@ -79,7 +80,6 @@ class RunProperties:
     Args:
         text: Reference as given by the user.
         feed: Input of `fit()`; empty if there was none.
-        epochs: Passes over the samples; None when unknown [-].
         folders: Folders of the user's files, to locate the line of an error.
         compiled: Whether XLA compiles the step; None for the model's setting.
         notes: Sentences for the user.
@@ -89,7 +89,6 @@ class RunProperties:
 
     text: str
     feed: FitInputs = field(default_factory=FitInputs)
-    epochs: int | None = None
     folders: tuple[str, ...] = ()
     compiled: bool | None = None
     notes: tuple[str, ...] = ()
@@ -114,12 +113,7 @@ class ModelAssembler:
     """
 
     def __init__(self, model: Any, *, run: RunProperties) -> None:
-        """Take a model.
-
-        Args:
-            model: Model whose variables may be abstract.
-            run: Properties of the run.
-        """
+        """Take a model, whose variables may be abstract, and the properties of its run."""
         self.model, self.run = model, run
         self._compiled: tuple[SpecTree, list[str]] | None = None  # its targets, and notes
         self._names: dict[str, int] | None = None
@@ -179,7 +173,7 @@ class ModelAssembler:
                 )
         notes += (*note_accumulation(accumulation_steps), *traced.notes)
         workload = replace(
-            _build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
+            build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
             layout=build_script_layout(
                 model, scripted, mode=options.mode, states_devices=run.states_devices, strategy=run.strategy
             ),
@@ -198,14 +192,7 @@ class ModelAssembler:
 
 
 def restore_names(known: dict[str, int] | None) -> dict[str, int]:
-    """Set Keras's counters of names as they were, so that what is made in a trace has the same names in the next.
-
-    Args:
-        known: Result of the first call; None in that call.
-
-    Returns:
-        The counters.
-    """
+    """Set Keras's counters of names as at the first call, so that each trace gives the same names; return them."""
     from keras.src.backend.common import global_state
 
     counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
@@ -215,7 +202,7 @@ def restore_names(known: dict[str, int] | None) -> dict[str, int]:
     return dict(counters)
 
 
-def _build_workload(
+def build_workload(
     model: Any,
     run: RunProperties,
     options: WorkloadOptions,
@@ -224,7 +211,6 @@ def _build_workload(
     batch_size: int,
     notes: list[str],
 ) -> Workload:
-    samples, epochs, steps = _compute_run_length(run, options, batch_size)
     precision, quantization = find_precision(model)
     return Workload(
         model=run.text,
@@ -232,11 +218,7 @@ def _build_workload(
         batch_size=batch_size,
         precision=options.precision or precision,
         quantization=quantization,
-        compiled=_is_compiled(model, run, options),
-        samples=samples,
-        epochs=epochs,
-        steps=steps,
-        validation_samples=run.feed.validation_samples,
+        compiled=run.compiled if run.compiled is not None else bool(model.jit_compile) and not model.run_eagerly,
         parameters=sum(prod(v.shape) for v in model.weights),
         trainable_parameters=sum(prod(v.shape) for v in model.trainable_weights),
         memory=traced.memory,
@@ -325,21 +307,6 @@ def _read_build_specs(model: Any, text: str) -> SpecTree:
     return ArraySpec(tuple(shape)[1:], "float32")
 
 
-def _compute_run_length(
-    run: RunProperties, options: WorkloadOptions, batch_size: int
-) -> tuple[int | None, int | None, int | None]:
-    """Return samples, epochs and steps, as requested or else captured."""
-    feed = run.feed
-    samples = options.samples or feed.samples
-    epochs = options.passes or run.epochs
-    if options.steps is not None:
-        return samples, epochs, options.steps
-    as_captured = options.samples is None and batch_size == feed.batch_size
-    if as_captured and feed.steps_per_epoch is not None and epochs is not None:
-        return samples, epochs, feed.steps_per_epoch * epochs
-    return samples, epochs, compute_run_steps(samples=samples, batch_size=batch_size, epochs=epochs)
-
-
 def without_device_pinning(model: Any) -> AbstractContextManager[None]:
     """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
 
@@ -347,17 +314,6 @@ def without_device_pinning(model: Any) -> AbstractContextManager[None]:
     """
     name = "_enforce_jax_state_sharding"
     return replacing((model, name, lambda *parts: parts)) if hasattr(type(model), name) else nullcontext()
-
-
-# --- facts ------------------------------------------------------------------------------------------------
-
-
-def _is_compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
-    if options.compiled is not None:
-        return options.compiled
-    if run.compiled is not None:
-        return run.compiled
-    return bool(model.jit_compile) and not model.run_eagerly
 
 
 def _read_versions() -> dict[str, str]:

@@ -19,10 +19,6 @@ def require_backend_of_step(model: Any, text: str) -> None:
     """Raise BackendError if the model's own `train_step` is not written for the current backend.
 
     Keras passes the state and the data to it on JAX, the data alone on other backends.
-
-    Args:
-        model: Keras model.
-        text: Reference as given by the user.
     """
     import keras
 
@@ -113,27 +109,20 @@ def _format_compile_note(loss: Any, optimizer: Any) -> str:
 
 
 def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size: int) -> None:
-    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`.
+    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`, which gets `data`.
 
     Keras itself would trace the whole model again (5 s for ResNet-50); the parts are built from the shapes of
-    their arguments. Without an output, metrics and loss are the matter of `train_step`.
-
-    Args:
-        model: The model.
-        data: One sample as `train_step` gets it.
-        output: Its symbolic output; None where Keras does not call it.
-        batch_size: Samples of the batch [-].
+    their arguments. On TensorFlow, a `train_step` of the user's builds what it uses.
     """
     import keras
 
+    if is_own(model, "train_step") and _defers_building(model):
+        return
     if output is not None:
         batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = keras.tree.map_structure(lambda one: _fix_batch(one, batch_size), output)
-        _build_metrics(model, x, y, y_pred, weight)
-        _build_loss(model, x, y, y_pred, weight)
-    elif _defers_building(model):
-        return
+        _build_parts(model, x, y, y_pred, weight)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
@@ -145,42 +134,28 @@ def _fix_batch(tensor: Any, batch_size: int) -> Any:
     return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
 
 
-def _build_metrics(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
+def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
+    """Build metrics and loss, by the user's methods if there are any, else without the losses of layers."""
     from keras.src import backend
 
-    metrics = getattr(model, "_compile_metrics", None)
-    if metrics is None or metrics.built:
-        return
-    if is_own(model, "compute_metrics"):
-        backend.compute_output_spec(model.compute_metrics, x, y, y_pred, sample_weight=weight)
-    elif y is not None:
-        metrics.build(y, y_pred)
-
-
-def _build_loss(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
-    from keras.src import backend
-
-    loss = getattr(model, "_compile_loss", None)
-    if loss is None or loss.built:
-        return
-    if is_own(model, "compute_loss"):
-        backend.compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=weight, training=False)
-    elif y is not None:
-        backend.compute_output_spec(loss, y, y_pred, weight)  # arranges targets by the names of outputs
+    metrics, loss = getattr(model, "_compile_metrics", None), getattr(model, "_compile_loss", None)
+    if metrics is not None and not metrics.built:
+        if is_own(model, "compute_metrics"):
+            backend.compute_output_spec(model.compute_metrics, x, y, y_pred, sample_weight=weight)
+        elif y is not None:
+            metrics.build(y, y_pred)
+    if loss is not None and not loss.built:
+        if is_own(model, "compute_loss"):
+            backend.compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=weight, training=False)
+        elif y is not None:
+            backend.compute_output_spec(loss, y, y_pred, weight)  # arranges targets by the names of outputs
 
 
 PREDICTED = {"sigmoid": 0.5}  # by the last activation; uniform after softmax, else zero
 
 
 def build_predictions(model: Any, x: SpecTree, *, samples: int, batch_size: int) -> Any:
-    """Return arrays in the shapes and types of predictions, of which a script can sample.
-
-    Args:
-        model: The model.
-        x: Specs of one sample.
-        samples: Samples to predict [-].
-        batch_size: Samples of a batch [-].
-    """
+    """Return arrays in the shapes and types of predictions, from which a script can sample."""
     import keras
     import numpy as np
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError, near_names_hint
-from ..errors import CaptureError, to_one_line
+from ..errors import BackendError, CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, iter_specs, map_specs
 
 EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
@@ -201,16 +201,15 @@ def _build_spec(array: Any) -> ArraySpec:
     if hasattr(array, "to_numpy"):  # a pandas frame or series
         array = array.to_numpy()
     try:
-        dtype = keras.backend.standardize_dtype(array.dtype)
+        is_text = getattr(array.dtype, "kind", "") in ("S", "U", "O")
+        dtype = "string" if is_text else keras.backend.standardize_dtype(array.dtype)
     except (ValueError, AttributeError):
-        raise CaptureError(
-            f"fit() was given an array of type `{getattr(array, 'dtype', '?')}`",
-            hint="text needs the tensorflow backend, which this version cannot trace: encode it as integers",
-        ) from None
-    if dtype == "string":
-        raise CaptureError(
-            "fit() was given text, which needs the tensorflow backend, and this version cannot trace that",
-            hint="encode the text as integers before fit(), or call TextVectorization in the data pipeline",
+        kind = getattr(array, "dtype", "?")
+        raise CaptureError(f"fit() was given an array of type `{kind}`", hint=f"pass {EVERY_KIND}") from None
+    if dtype == "string" and keras.backend.backend() != "tensorflow":
+        hint = "encode the text as integers before fit(), or call TextVectorization in the data pipeline"
+        raise BackendError(
+            "fit() was given text, which needs the tensorflow backend", hint=hint, backend="tensorflow"
         )
     return ArraySpec(tuple(int(n) for n in array.shape[1:]), NARROW.get(dtype, dtype))
 
@@ -221,18 +220,13 @@ LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "
 def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
 
-    Args:
-        model: The Keras model.
-        output: Its symbolic output: KerasTensors, nested.
-        target: Specs of the targets if known; one-hot targets use the dense cross-entropy.
+    Of known targets, those that are one-hot take the dense cross-entropy.
     """
     import keras
 
-    flat_targets = keras.tree.flatten(target) if target is not None else []
-    flat_outputs = keras.tree.flatten(output)
-    if len(flat_targets) != len(flat_outputs):
-        flat_targets = [None] * len(flat_outputs)
-    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)]
+    outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
+    known = targets if len(targets) == len(outputs) else [None] * len(outputs)
+    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(outputs, known, strict=True)]
     return keras.tree.pack_sequence_as(output, losses)
 
 

@@ -8,25 +8,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
-from ...records import Frozen
-from ..device_layout import DeviceLayout
+from ..device_layout import DeviceLayout, Strategy
 from ..keras_layers import group_variables
 from ..trace.division.placement import Placement
 from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
-
-
-class Strategy(Frozen):
-    """A strategy of `tf.distribute` whose replicas each hold the whole model.
-
-    Args:
-        name: Name of its class.
-        devices: Devices that it states; None for all that it finds [-].
-        keeps_batch: As for `DeviceLayout`.
-    """
-
-    name: str
-    devices: int | None
-    keeps_batch: bool
 
 
 def get_distribution_name(strategy: Strategy | None) -> str:
@@ -40,12 +25,7 @@ def get_distribution_name(strategy: Strategy | None) -> str:
 
 
 def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
-    """Return the placement of a model's variables by the current distribution; None without a distribution.
-
-    Args:
-        model: A `keras.Model` on JAX, its optimizer and metrics built for training; variables may be abstract.
-        mode: Training, or inference, which has neither optimizer nor metrics.
-    """
+    """Return the placement of a built model's variables by the current distribution; None without one."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -86,11 +66,7 @@ def build_script_layout(
 ) -> DeviceLayout | None:
     """Return the layout of a model under the distribution of the user's code; None without one.
 
-    Args:
-        model, mode: As for `find_distribution`.
-        placement: Placement by that distribution.
-        states_devices: Whether the user's code states the number of its devices.
-        strategy: The strategy of TensorFlow in its place, which the trace leaves out.
+    `placement` is that of a distribution of Keras; `states_devices`: whether the code says how many it takes.
     """
     import jax
 
@@ -118,12 +94,7 @@ def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"])
     """Return the placement of a model's variables for tensor parallelism over some devices.
 
     A variable of which no dimension can be divided evenly is held as a whole, like all of layers other than
-    products and look-up tables.
-
-    Args:
-        model: A built model; its variables may be abstract.
-        devices: Devices that share each product [-].
-        mode: Training, whose optimizer state is divided like the variables; or inference.
+    products and look-up tables. State of the optimizer is divided like the variables.
     """
     specs: dict[int, Spec] = {}
     if devices == 1:

@@ -168,7 +168,7 @@ def _run_script(
     describe = _prepare_description(reference, request, notes, folder=path.parent)
 
     def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed)
         try:
             return assemble_workload(model, run=run, options=options)
         except BackendError as error:
@@ -185,7 +185,7 @@ def _run_script(
         from .lowering import build_answer
 
         feed = read_fit_inputs(arguments)
-        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=1)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed)
         save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
         _end()
 

@@ -291,4 +291,4 @@ def trace_keras_model(
     from .in_memory import trace_model
 
     workload = trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
-    return workload if options.tokens is None else _apply_options(workload, options)
+    return _apply_options(workload, options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from ..build.layout_on_mesh import Strategy
+from ..device_layout import Strategy
 from .training_calls import call_after_import
 
 PLACES = {  # of the strategies, in `tf.distribute`

@@ -36,7 +36,11 @@ def trace_on_backend(
     else:
         from .tensorflow_step import trace_tensorflow_step as trace_ops
     train = mode == "train"
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in iter_specs(data))
+    inputs = sum(
+        compute_array_bytes((batch_size, *spec.shape), spec.dtype)
+        for spec in iter_specs(data)
+        if spec.dtype != "string"
+    )
     ops = trace_ops(model, data, batch_size=batch_size, mode=mode)
     peaks = dict.fromkeys(PEAKS, _compute_activation_bytes(ops, train=train))
     memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)

@@ -53,13 +53,9 @@ _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 def trace_tensorflow_step(
     model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it.
+    """Return the operations of one step without computing it; see `trace_step`.
 
-    Args:
-        model: A `keras.Model` on the TensorFlow backend, its optimizer and metrics built.
-        data: As for `trace_step`.
-        batch_size: Samples of the batch [-].
-        mode: The training step, or the forward pass alone.
+    What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.
     """
     import tensorflow as tf
 
@@ -128,17 +124,11 @@ def _find_needed(graph: Any) -> set[Any]:
 def _find_function(graph: Any, name: str) -> Any:
     """Return the graph of a function called by an operation, wherever it is defined."""
     while graph is not None:
-        for function in getattr(graph, "_functions", {}).values():
-            if _get_name(function) == name:
-                return function.graph
+        function = graph._functions.get(name)
+        if function is not None:
+            return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(name)
-
-
-def _get_name(function: Any) -> str:
-    raw = getattr(function, "cached_definition", None)
-    name = raw.signature.name if raw is not None else function.name
-    return str(name.decode() if isinstance(name, bytes) else name)
 
 
 def _find_trip_count(operation: Any) -> float:

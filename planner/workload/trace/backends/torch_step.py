@@ -51,14 +51,7 @@ PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 def trace_torch_step(
     model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it; the model is unusable afterwards.
-
-    Args:
-        model: A `keras.Model` on the PyTorch backend, its optimizer and metrics built.
-        data: As for `trace_step`.
-        batch_size: Samples of the batch [-].
-        mode: The training step, or the forward pass alone.
-    """
+    """Return the operations of one step, uncomputed, as `trace_step`; the model is unusable afterwards."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -170,7 +163,9 @@ def _choose_value(tensor: Any) -> bool | int | float:
 
 
 def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int) -> Op | None:
-    read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
+    read, written = _find_tensors(inputs), _find_tensors(out)
+    if not written and name.startswith(MANY) and name.endswith("_"):  # changes a list of tensors in place
+        written = _find_tensors(inputs[0][0])
     if name in FREE or not written:
         return None
     if not facts:
@@ -186,11 +181,6 @@ def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase
         bytes_written=float(sum(map(_compute_bytes, written))),
         **facts,
     )
-
-
-def _find_changed(name: str, args: Any) -> list[Any]:
-    """Return the tensors changed in place by a multi-tensor operation, which returns nothing."""
-    return _find_tensors(args[0]) if name.startswith(MANY) and name.endswith("_") else []
 
 
 def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal, cast
 
 from ...device_layout import DeviceLayout, VariableBytes
-from ...keras_layers import group_variables, replacing
+from ...keras_layers import group_variables, list_optimizers, replacing
 from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
@@ -321,12 +321,16 @@ def build_device_layout(
 
 def _compute_variable_bytes(model: Any, placement: Placement | None, *, train: bool) -> VariableBytes:
     """Return the memory of the variables of a step, on one device of a placement or as a whole."""
-    sizes = (sum(_list_bytes(group, placement)) for group in group_variables(model, train=train))
+    sizes = (sum(compute_variable_sizes(group, placement)) for group in group_variables(model, train=train))
     parameters, others, optimizer, metrics = sizes
+    if train:  # its own `train_step` may apply more of them
+        held = (one.variables for one in list_optimizers(model) if one is not model.optimizer)
+        optimizer += sum(sum(compute_variable_sizes(group, placement)) for group in held)
     return VariableBytes(parameters=parameters, optimizer=optimizer, state=others + metrics)
 
 
-def _list_bytes(variables: Any, placement: Placement | None) -> list[int]:
+def compute_variable_sizes(variables: Any, placement: Placement | None = None) -> list[int]:
+    """Return the memory of each variable, on one device of a placement or as a whole [bytes]."""
     shape_of = (lambda one: tuple(one.shape)) if placement is None else placement.compute_local_shape
     return [compute_array_bytes(shape_of(one), one.dtype) for one in variables]
 
@@ -367,4 +371,4 @@ def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int |
         return None
     if getattr(model.optimizer, "global_clipnorm", None) is not None:
         return None
-    return sum(sorted(_list_bytes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])
+    return sum(sorted(compute_variable_sizes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])
