@@ -151,7 +151,7 @@ def test_predictions_can_be_sampled_from() -> None:
         "value": layers.Dense(3, dtype="float16")(x),
     }
 
-    found = build_predictions(keras.Model(x, outputs), OF_X, samples=6, batch_size=2)
+    found = build_predictions(keras.Model(x, outputs), outputs, samples=6)
 
     assert {name: (one.shape, float(one[0, 0]), str(one.dtype)) for name, one in found.items()} == {
         "inside": ((6, 4), 0.25, "float32"),

@@ -154,8 +154,8 @@ def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
 PREDICTED = {"sigmoid": 0.5}  # by the last activation; uniform after softmax, else zero
 
 
-def build_predictions(model: Any, x: SpecTree, *, samples: int, batch_size: int) -> Any:
-    """Return arrays in the shapes and types of predictions, from which a script can sample."""
+def build_predictions(model: Any, output: Any, *, samples: int) -> Any:
+    """Return arrays in the shapes and types of an output, for some samples, from which a script can sample."""
     import keras
     import numpy as np
 
@@ -166,4 +166,4 @@ def build_predictions(model: Any, x: SpecTree, *, samples: int, batch_size: int)
         value = uniform if activation == "softmax" else PREDICTED.get(activation, 0.0)
         return np.full(shape, value, str(tensor.dtype))
 
-    return keras.tree.map_structure(predict, build_output(model, x, batch_size))
+    return keras.tree.map_structure(predict, output)

@@ -193,7 +193,7 @@ def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict
     """Put a backbone under the head of a task."""
     wanted = name or DEFAULT_TASK
     kinds = (kind for kind in vars(keras_hub.models).values() if isinstance(kind, type))
-    tasks = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
+    tasks: dict[str, Any] = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
     base = tasks.get(wanted)
     fitting = [
         task for task in tasks.values() if base and issubclass(task, base) and task.backbone_cls is type(backbone)

@@ -73,12 +73,13 @@ class StandIns:
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return stand-ins of the predictions; ValueError where the samples cannot be counted."""
-        from ..build.first_step import build_predictions
+        from ..build.first_step import build_output, build_predictions
 
         feed = read_fit_inputs(arguments)
         if feed.samples is None:
             raise ValueError("the samples to predict cannot be counted")
-        return build_predictions(model, feed.x, samples=feed.samples, batch_size=feed.batch_size or 1)
+        output = build_output(model, feed.x, feed.batch_size or 1)
+        return build_predictions(model, output, samples=feed.samples)
 
     def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
         """Take a search of KerasTuner as its trials, each of the default hyperparameters."""

@@ -7,7 +7,7 @@ tracer, this one does not know which operations belong to one layer or fusion.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, Literal
 
@@ -68,8 +68,13 @@ def trace_tensorflow_step(
         return model.distribute_strategy.run(model.train_step, args=(data,))
 
     graph = tf.function(run, autograph=False).get_concrete_function(map_specs(placeholder, data)).graph
-    optimizers = frozenset(_COUNTER.sub("", one.name) for one in list_optimizers(model))
-    return tuple(_iter_rows(graph, optimizers, times=1.0, phase="forward"))
+    return list_graph_rows(graph, list_optimizers(model))
+
+
+def list_graph_rows(graph: Any, optimizers: Iterable[Any]) -> tuple[Op, ...]:
+    """Return the operations of the graph of a step that applies some optimizers."""
+    names = frozenset(_COUNTER.sub("", one.name) for one in optimizers)
+    return tuple(_iter_rows(graph, names, times=1.0, phase="forward"))
 
 
 def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: Phase) -> Iterator[Op]:
