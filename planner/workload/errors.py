@@ -12,6 +12,7 @@ from ..errors import GpuplanError
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
+LAST_TRACE = "GPUPLAN_LAST_TRACE"  # set where no other backend is tried any more
 OTHER_BACKENDS = ("tensorflow", "torch")
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
 LONGEST_MESSAGE = 300
@@ -105,7 +106,7 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
     at = f" ({line})" if line is not None else ""
     message = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
     hint, own = _build_hint(error, script), find_own_backend()
-    if own is None or _is_of_surroundings(error):
+    if own is None or _is_of_surroundings(error) or not _is_of_keras(error):
         return CaptureError(message, hint=hint)
     return BackendError(message, hint=hint, backend=own)
 
@@ -114,6 +115,14 @@ def find_own_backend() -> str | None:
     """Return the backend that the user set, if the code is traced on another one."""
     wanted, traced = (os.environ.get(name) for name in ("KERAS_BACKEND", TRACED_ON))
     return None if traced is None or wanted == traced else wanted
+
+
+def _is_of_keras(error: BaseException) -> bool:
+    """Return whether an error passed through Keras or JAX, on which alone the backend has an influence."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return any(
+        f"{os.sep}site-packages{os.sep}{name}{os.sep}" in file for file in files for name in ("keras", "jax")
+    )
 
 
 def _is_of_surroundings(error: BaseException | None) -> bool:

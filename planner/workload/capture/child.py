@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
-from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
+from ..errors import LAST_TRACE, BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
@@ -172,7 +172,7 @@ def _run_script(
         try:
             return assemble_workload(model, run=run, options=options)
         except BackendError as error:
-            if request["is_last"]:
+            if LAST_TRACE in os.environ:
                 raise CaptureError(str(error), hint=error.hint) from error
             error.reached = follower.reached
             raise

@@ -11,7 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
+from ..errors import (
+    LAST_TRACE,
+    WAY_OUT,
+    BackendError,
+    CaptureError,
+    build_user_code_error,
+    find_user_line,
+    to_one_line,
+)
 from ..script_text import suggest_builders
 from .training_calls import StandIns, replace_training_calls
 
@@ -47,6 +55,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     except Exception as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
+            _raise_for_other_backend(error, text, folders)
             return _describe_failure(error, folders)
         if isinstance(error, GpuplanError):
             raise
@@ -57,6 +66,14 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     if not calls.reached:
         raise _build_end_error(text, path, code=0, argv=argv)
     return ""
+
+
+def _raise_for_other_backend(error: Exception, text: str, folders: Sequence[str]) -> None:
+    """Raise BackendError where the rest of the script may run on another backend."""
+    fault = build_user_code_error(error, name=text, doing="failed", folders=folders)
+    if isinstance(fault, BackendError) and LAST_TRACE not in os.environ:
+        fault.reached = True
+        raise fault from error
 
 
 def _describe_failure(error: Exception, folders: Sequence[str]) -> str:

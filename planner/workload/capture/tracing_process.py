@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ..errors import OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
+from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
 from .kept_models import KeptModel, compute_model_key, get_kept_models
@@ -126,7 +126,6 @@ def _trace(
         "backend": runs_on or os.environ.get("KERAS_BACKEND"),
         "lower": lower,
         "states_devices": states_devices,
-        "is_last": is_last,
         "keeps": kept is not None,
     }
     with contextlib.ExitStack() as stack:
@@ -141,7 +140,7 @@ def _trace(
             name=text,
             terms=options.script,
             own=reference.folder(base),
-            environment=_build_environment(backend, options, folder),
+            environment=_build_environment(backend, options, folder) | ({LAST_TRACE: "true"} if is_last else {}),
             stdout=output.target,
             stderr=output.target,
         )
