@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
-from ..errors import OTHER_BACKENDS, BackendError, build_user_code_error
+from ..errors import NOT_TRACED, OTHER_BACKENDS, BackendError, build_user_code_error
 from ..keras_layers import replacing
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions, compute_run_steps, map_specs
@@ -166,8 +166,7 @@ class ModelAssembler:
         except (GpuplanError, MemoryError):
             raise
         except Exception as error:
-            doing = "cannot be traced"
-            raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
+            raise build_user_code_error(error, name=run.text, doing=NOT_TRACED, folders=run.folders) from error
 
     def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
         from ..trace.backends.current import trace_on_backend

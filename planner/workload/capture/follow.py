@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -16,12 +15,24 @@ from typing import Any, Literal, NoReturn
 
 from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import BackendError, CaptureError, find_own_frame, to_one_line
+from ..errors import (
+    BackendError,
+    CaptureError,
+    NOT_TRACED,
+    describe_error,
+    find_own_frame,
+    find_own_places,
+    name_place,
+    to_one_line,
+    walk_frames,
+)
 from ..model import Workload
+from ..script_text import can_train_after
+from .data_length import DataCounter
 from .phases import PhaseRecorder
+from .run_script import EarlyEnd
 from .training_calls import StandIns, find_early_end
 from .tuner_search import SearchBudget
-from .watch import WHERE
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -53,8 +64,8 @@ class ScriptFollower(StandIns):
         """
         super().__init__(own=own, folder=folder)
         self._save = save
-        self._where = folder / WHERE
         self._recorder = PhaseRecorder(trace)
+        self._counter = DataCounter()
         self._saved_s = self._rested_s = time.monotonic()
         self._busy = 0
 
@@ -64,12 +75,14 @@ class ScriptFollower(StandIns):
         """Add a phase, and return its history."""
         with self._working():
             try:
-                feed = read_fit_inputs(arguments)
+                feed = self._counter.complete(read_fit_inputs(arguments), arguments)
                 is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
-            except GpuplanError as error:
+            except Exception as error:  # the data is the user's code
                 if not self.reached or isinstance(error, BackendError):
                     raise
-                self._note(f"{self._line('fit()')} is not counted: {error}")
+                cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
+                cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
+                self._recorder.unplanned[f"{self._line('fit()')} is not: {to_one_line(cause)}"] = None
                 is_new = False
             self._note_early_end(arguments)
             is_first = not self.reached
@@ -86,7 +99,7 @@ class ScriptFollower(StandIns):
         return super().evaluate(model, arguments)
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return zeros; where their shape is unknown, what the untrained model predicts."""
+        """Return a stand-in; where its shape is unknown, what the untrained model predicts."""
         self._count_passes("predict", model, arguments)
         with suppress(Exception):
             return super().predict(model, arguments)
@@ -100,19 +113,23 @@ class ScriptFollower(StandIns):
 
     # --- answer -------------------------------------------------------------------------------------------
 
-    def save(self, *, partial: bool, ended: str = "") -> None:
+    def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
         """Write the phases so far.
 
         Args:
             partial: Whether the script goes on.
-            ended: Why it ended early; empty if it did not.
+            ended: Why it ended early; None if it did not.
         """
         self._saved_s = time.monotonic()
         notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
         if self._protection is not None:
             notes += self._protection.find_notes()
-        if ended:
-            notes += (f"the script was followed until {ended}: what comes after is not counted",)
+        if ended is not None:
+            followed = f"the script was followed until {ended.why}"
+            if ended.cuts:
+                self._recorder.unplanned[followed] = None
+            else:
+                notes += (f"{followed}; nothing after it trains",)
         workload = self._recorder.build_workload(notes=notes)
         self._save({"workload": workload.to_json(), "partial": partial})
 
@@ -137,10 +154,10 @@ class ScriptFollower(StandIns):
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame = find_own_frame(sys._getframe(1), str(self._own))
+        frame = find_own_frame(sys._getframe(1), str(self.own))
         if frame is None:
             return what
-        return f"{what} at {os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
+        return f"{what} at {name_place(frame.f_code.co_filename, frame.f_lineno)}"
 
     # --- rest of the script -------------------------------------------------------------------------------
 
@@ -156,11 +173,11 @@ class ScriptFollower(StandIns):
     def _watch(self) -> None:
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
-        where: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            where = json.loads(self._where.read_bytes())
-        line = f"{os.path.basename(where['file'])}, line {where['line']}" if where.get("file") else "a line"
-        self.save(partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()")
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        places = find_own_places(walk_frames(frame), (str(self.own),))
+        at = name_place(*places[-1]) if places else "a line"
+        why = f"{at}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
+        self.save(partial=False, ended=EarlyEnd(why, can_train_after(places)))
         os._exit(0)
 
 

@@ -111,6 +111,7 @@ class PhaseRecorder:
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}
         self.notes: dict[str, None] = {}
+        self.unplanned: dict[str, None] = {}
 
     def _list_distinct(self) -> list[_Phase]:
         return list({id(phase): phase for phase in self._phases.values()}.values())
@@ -186,7 +187,8 @@ class PhaseRecorder:
         longest = max(phases, key=lambda one: one.flops_per_step * (one.steps or 1))
         others = tuple(one for one in phases if one is not longest)
         own = dict.fromkeys(note for one in (longest, *others) for note in one.notes)
-        return replace(longest, further=others, notes=(*own, *self.notes, *notes))
+        notes = (*own, *self.notes, *notes)
+        return replace(longest, further=others, notes=notes, unplanned=tuple(self.unplanned))
 
 
 def _repeat(phase: _Phase) -> Workload:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...errors import GpuplanError
-from ..build.fit_inputs import read_fit_inputs
-from ..errors import WAY_OUT, CaptureError
+from ..build.fit_inputs import FitInputs, choose_loss, read_fit_inputs
+from ..errors import WAY_OUT, CaptureError, is_own_file
 from .protect_files import FileProtection
 from .script_end import MetricHistory, MetricUse, UnknownMetric
 from .tuner_search import SearchBudget, find_budget, stand_in_for_results
@@ -31,9 +32,10 @@ class StandIns:
             folder: Folder for what the script writes after its first `fit()`; None for a temporary one.
         """
         self._use = MetricUse(str(own))
-        self._own, self._folder = own, folder
+        self.own, self._folder = own, folder
         self._protection: FileProtection | None = None
         self._calls = self._epoch = 0
+        self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property
     def reached(self) -> bool:
@@ -45,7 +47,7 @@ class StandIns:
         import keras
 
         self._protection = self._protection or FileProtection(
-            self._folder, own=self._own, after_import=call_after_import
+            self._folder, own=self.own, after_import=call_after_import
         )
         self._calls += 1
         names = _name_metrics(model)
@@ -72,19 +74,41 @@ class StandIns:
         return values if len(values) > 1 else values[0]
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return zeros in the shape of the predictions; ValueError where the samples cannot be counted."""
+        """Return plausible predictions; ValueError where the samples cannot be counted."""
+        feed = read_fit_inputs(arguments)
+        if feed.samples is None:
+            raise ValueError("the samples to predict cannot be counted")
+        return self._stand_in(model, feed)
+
+    def predict_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return plausible predictions."""
+        return self.predict(model, {**arguments, "batch_size": None})
+
+    def call(self, model: Any, inputs: Any) -> Any:
+        """Return plausible predictions as tensors of the backend."""
+        import keras
+
+        values = self._stand_in(model, read_fit_inputs({"x": inputs}))
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, values)
+
+    def _stand_in(self, model: Any, feed: FitInputs) -> Any:
+        """Return predictions in the shape of the output: probabilities that are all equal, or zeros."""
         import keras
         import numpy as np
 
         from ..build.assemble import build_symbolic_output
 
-        feed = read_fit_inputs(arguments)
-        if feed.samples is None:
-            raise ValueError("the samples to predict cannot be counted")
-        output = build_symbolic_output(model, feed.x, feed.batch_size or 1)
-        return keras.tree.map_structure(
-            lambda tensor: np.zeros((feed.samples, *tensor.shape[1:]), str(tensor.dtype)), output
-        )
+        known, key = self._outputs.setdefault(model, {}), str(feed.x)
+        if key not in known:
+            output = build_symbolic_output(model, feed.x, feed.batch_size or 1)
+            known[key] = output, choose_loss(model, output)
+
+        def build(tensor: Any, loss: str) -> Any:
+            shape = tensor.shape[1:]
+            chances = {"sparse_categorical_crossentropy": shape and 1 / shape[-1], "binary_crossentropy": 0.5}
+            return np.full((feed.samples, *shape), chances.get(loss, 0.0), str(tensor.dtype))
+
+        return keras.tree.map_structure(build, *known[key])
 
     def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
         """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
@@ -216,8 +240,18 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
 
         patches.replace(keras.Model, name, call)
 
-    for name in ("fit", "evaluate", "predict"):
+    for name in ("fit", "evaluate", "predict", "predict_on_batch"):
         route(name)
+    call_original = keras.Model.__call__
+
+    def call_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = is_own_file(sys._getframe(1).f_code.co_filename, str(calls.own))
+        if own and calls.reached and _is_prediction(args, kwargs):
+            with suppress(Exception), patches.suspended():
+                return calls.call(self, args[0])
+        return call_original(self, *args, **kwargs)
+
+    patches.replace(keras.Model, "__call__", call_model)
     patches.replace(keras.Model, "train_on_batch", _build_refusal("train_on_batch()", script, faults))
     for name in ("apply", "stateless_apply"):
         patches.replace(keras.optimizers.Optimizer, name, _build_refusal(OWN_LOOP, script, faults))
@@ -235,6 +269,20 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
     call_after_import("keras_tuner", take_over_tuner)
     call_after_import("torch", refuse_torch)
     return patches.undo
+
+
+def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a model is called with data, in no trace and with no gradient to follow."""
+    import jax
+    import numpy as np
+
+    tape = sys.modules.get("tensorflow.python.pywrap_tfe")
+    if len(args) != 1 or any(kwargs.values()) or (tape is not None and not tape.TFE_Py_TapeSetIsEmpty()):
+        return False
+    return all(
+        isinstance(leaf, np.ndarray) or (not isinstance(leaf, jax.core.Tracer) and hasattr(leaf, "__array__"))
+        for leaf in jax.tree.leaves(args)
+    )
 
 
 @contextmanager
