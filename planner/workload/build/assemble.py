@@ -196,7 +196,7 @@ class ModelAssembler:
                 )
         notes += (*note_accumulation(accumulation_steps), *traced.notes)
         workload = replace(
-            _build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
+            build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
             layout=build_script_layout(model, scripted, mode=options.mode, states_devices=run.states_devices),
             tokens_per_sample=find_tokens_per_sample(x, output),
         )
@@ -231,7 +231,7 @@ def restore_names(known: dict[str, int] | None) -> dict[str, int]:
     return dict(counters)
 
 
-def _build_workload(
+def build_workload(
     model: Any,
     run: RunProperties,
     options: WorkloadOptions,

@@ -29,9 +29,11 @@ from ..errors import (
 from ..model import Workload
 from ..script_text import can_train_after
 from .data_length import DataCounter
+from .for_loops import end_loops
 from .phases import PhaseRecorder
 from .run_script import EarlyEnd
 from .training_calls import StandIns, find_early_end
+from .training_loops import LoopCounter, LoopStep, TrainingLoops
 from .tuner_search import SearchBudget
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
@@ -50,6 +52,7 @@ class ScriptFollower(StandIns):
         self,
         trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload],
         *,
+        assemble: Callable[[LoopStep], Workload],
         own: Path,
         folder: Path,
         save: Callable[[dict[str, Any]], None],
@@ -58,6 +61,7 @@ class ScriptFollower(StandIns):
 
         Args:
             trace: As for `PhaseRecorder`.
+            assemble: Function that makes a workload of a step of a loop.
             own: Folder of the user's own files.
             folder: Folder of the result file.
             save: Function that writes the answer.
@@ -67,7 +71,10 @@ class ScriptFollower(StandIns):
         self._recorder = PhaseRecorder(trace)
         self._counter = DataCounter()
         self._saved_s = self._rested_s = time.monotonic()
-        self._busy = 0
+        self._busy, self._is_watched = 0, False
+        self._trace, self._assemble = trace, assemble
+        self.counter = LoopCounter(str(own))
+        self.loops = TrainingLoops(self.counter, self._add_loop)
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -85,13 +92,44 @@ class ScriptFollower(StandIns):
                 self._recorder.unplanned[f"{self._line('fit()')} is not: {to_one_line(cause)}"] = None
                 is_new = False
             self._note_early_end(arguments)
-            is_first = not self.reached
             history = super().fit(model, arguments)
-            if is_first:
-                threading.Thread(target=self._watch, daemon=True).start()
+            self._start_watch()
             if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self.save(partial=True)
             return history
+
+    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Add a step, as often as its loop runs, and return unknown metrics."""
+        runs = self.counter.count(self.counter.find_place())
+        with self._working():
+            feed = read_fit_inputs(arguments)
+            key = id(model), str(feed), len(model.trainable_variables)
+            self._add_runs(key, lambda: self._trace(model, feed, 1, arguments), runs)
+        return super().train_on_batch(model, arguments)
+
+    def _add_loop(self, place: object, build: Callable[[], LoopStep], runs: int) -> None:
+        """Add a step of a loop of the script's own."""
+        with self._working():
+            self._add_runs(place, lambda: self._assemble(build()), runs)
+            self.begin()
+
+    def _add_runs(self, key: object, build: Callable[[], Workload], runs: int) -> None:
+        try:
+            is_new = self._recorder.add_runs(key, build, fit_call=self._calls, runs=runs)
+        except GpuplanError as error:
+            if not self.reached or isinstance(error, BackendError):
+                raise
+            cause = str(error).partition(f"{NOT_TRACED}: ")[2] or str(error)
+            self._recorder.unplanned[f"{self._line('the loop')} is not: {to_one_line(cause)}"] = None
+            return
+        if is_new:
+            self._start_watch()
+            self.save(partial=True)
+
+    def give_up_loop(self) -> None:
+        """Note that a loop was left, so that its steps are unknown."""
+        self._recorder.forget_runs()
+        self._note("the steps of a loop of the script cannot be counted: give them by `--steps`")
 
     def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return unknown metrics."""
@@ -170,6 +208,11 @@ class ScriptFollower(StandIns):
             self._busy -= 1
             self._rested_s = time.monotonic()
 
+    def _start_watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            threading.Thread(target=self._watch, daemon=True).start()
+
     def _watch(self) -> None:
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
@@ -207,6 +250,13 @@ class SingleFit(StandIns):
         if self._calls == self._fit_call:
             self._use_model(model, arguments)
         return super().fit(model, arguments)
+
+    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Use the model, or return stand-ins of the metrics."""
+        if self._calls == self._fit_call:
+            self._use_model(model, arguments)
+        end_loops()
+        return super().train_on_batch(model, arguments)
 
     def build_missing_error(self, text: str) -> CaptureError:
         """Return the error for a script that ended before the call."""

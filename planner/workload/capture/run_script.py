@@ -25,7 +25,9 @@ from ..errors import (
 )
 from ..notebook import NOTEBOOK, read_source
 from ..script_text import can_train_after, suggest_builders
+from .for_loops import LOOP, compile_with_loops, iterate
 from .training_calls import StandIns, call_after_import, replace_training_calls
+from .training_loops import LoopGivenUpError
 
 PLACEHOLDER = "pretrained.weights.h5"
 
@@ -75,6 +77,10 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         if isinstance(error, GpuplanError):
             raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
+    except LoopGivenUpError:
+        _raise_before_fit(faults, calls)
+        calls.give_up_loop()
+        return None
     finally:
         undo()
     _raise_before_fit(faults, calls)
@@ -104,11 +110,12 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
     sys.argv = [text, *argv]
     sys.path.insert(0, str(path.parent))
     source: str | bytes = path.read_bytes()
+    vars(module)[LOOP] = iterate
     if path.suffix == NOTEBOOK:
         source = read_source(path)
         linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
         vars(module).update(display=_do_nothing, get_ipython=_do_nothing)
-    exec(compile(source, str(path), "exec"), vars(module))  # the user's script, as requested
+    exec(compile_with_loops(source, str(path)), vars(module))  # the user's script, as requested
 
 
 def _do_nothing(*args: Any, **kwargs: Any) -> None:

@@ -7,8 +7,9 @@ tracer, this one does not know which operations belong to one layer or fusion.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ...ops import Op, OpKind, Phase
 from ...options import ArraySpec, SpecTree, map_specs
@@ -239,3 +240,46 @@ def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contra
         k=prod(sizes[a] for a in (first | second) - kept),
         batch=prod(sizes[a] for a in kept & first & second),
     )
+
+
+def list_graph_rows(graph: Any) -> tuple[Op, ...]:
+    """Return the operations of the graph of a step."""
+    return tuple(_iter_rows(graph, times=1.0))
+
+
+@contextmanager
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+    """Yield the rows of all TensorFlow operations that run one by one in this context, and their phase."""
+    from tensorflow.python.framework import op_callbacks
+
+    rows: list[Op] = []
+    phase: list[Phase] = ["forward"]
+
+    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, name: Any = None, graph: Any = None) -> None:
+        named = {"forward": "", "backward": "gradients/", "update": ""}[phase[0]]
+        settings = dict(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else {}
+        one = _RunOperation(kind, f"{named}{kind}", inputs, outputs, settings, len(rows))
+        row = None if graph is not None else _build_row(one, 1.0)
+        if row is not None:
+            rows.append(row)
+
+    op_callbacks.add_op_callback(record)
+    try:
+        yield rows, phase
+    finally:
+        op_callbacks.remove_op_callback(record)
+
+
+class _RunOperation(NamedTuple):
+    """An operation that ran, with what the table reads of one in a graph."""
+
+    type: str
+    name: str
+    inputs: Any
+    outputs: Any
+    settings: dict[str, Any]
+    _id: int
+
+    def get_attr(self, name: str) -> Any:
+        value = self.settings[name]
+        return value.encode() if isinstance(value, str) else value

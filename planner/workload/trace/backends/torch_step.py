@@ -69,7 +69,7 @@ def trace_torch_step(
     _remove_values(model, fake, train=mode == "train")
     with fake:
         x, y, weight = (map_specs(tensor, tree) for tree in specs)
-    with fake, _record_rows() as (rows, phase):
+    with fake, record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
                 model(x, training=False)
@@ -112,7 +112,7 @@ def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
 
 
 @contextmanager
-def _record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     """Yield the rows of all PyTorch operations executed in this context."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
