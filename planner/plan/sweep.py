@@ -13,8 +13,8 @@ from ..records import Frozen, to_plain
 from ..units import Interval
 from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
-from .question import require_whole
 from .money import USD_OF_A_NANO
+from .question import require_whole
 from .ranking import find_pareto
 from .timeline import NO_TIME
 

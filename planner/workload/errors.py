@@ -56,12 +56,12 @@ class DeviceCountError(CaptureError):
 
 
 def to_one_line(text: object) -> str:
-    """Return a message as one line of bounded length: how it begins, and its last lines, which hold the cause.
+    """Return a message as one line of bounded length: how it begins, and its last words, which hold the cause.
 
-    Codes of a terminal are left out, as are the lines of a traceback, what a layer was called with, and pages to read.
+    Codes of a terminal are left out, and so are a traceback, what a layer was called with, and pages to read.
 
     Example:
-        >>> to_one_line("in user code:\\n\\n    File \\"a.py\\", line 7, in f  *\\n        return x\\n\\n    TypeError: no x")
+        >>> to_one_line("in user code:\\n\\n    File \\"a.py\\", line 7, in f\\n        g()\\n\\n    TypeError: no x")
         'TypeError: no x'
     """
     told = _ASIDE.sub("", _TERMINAL_CODES.sub("", str(text)))
@@ -188,10 +188,9 @@ def suggest_function(script: str) -> str:
 
 
 def _build_hint(error: BaseException, script: str) -> str:
-    if script.endswith(NOTEBOOK):
-        return "run the cells before it in Jupyter to see the full traceback"
     if not script.endswith(".py"):
-        return "build it in Python to see the full traceback"
+        way = "run the cells before it in Jupyter" if script.endswith(NOTEBOOK) else "build it in Python"
+        return f"{way} to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
         return f"gpuplan withholds most environment variables; `GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this on"
     if isinstance(error, EOFError):

@@ -41,7 +41,8 @@ def suggest_builders(text: str, path: Path) -> str:
 
 # What trains, by the name of the call.
 TRAINS = frozenset({
-    "apply_gradients", "backward", "fit", "fit_generator", "minimize", "search", "stateless_apply", "train_on_batch",
+    "apply_gradients", "backward", "fit", "fit_generator", "minimize", "search", "stateless_apply",
+    "train_on_batch",
 })  # fmt: skip
 _BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -49,7 +50,8 @@ _BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def can_train_after(places: Sequence[tuple[str, int]]) -> bool:
     """Return whether a script could still train, by what is left to run at each place (file, line) of its stack.
 
-    What follows the line is left, and the whole of each loop around it; a function trains if one that it names does.
+    What follows the line is left, and the whole of each loop around it. A function trains if one that it names
+    does.
     """
     return any(_has_training_left(Path(file), line) for file, line in places)
 

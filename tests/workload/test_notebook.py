@@ -11,7 +11,10 @@ from gpuplan.workload.notebook import find_cell, read_source
 
 CELLS = [
     ("markdown", "# Title\nimport nothing"),
-    ("code", "%matplotlib inline\n!pip install -q keras \\\n  numpy\nfiles = !ls\nx = 5 % 3\nif x:\n    %time x = 1"),
+    (
+        "code",
+        "%matplotlib inline\n!pip install -q keras \\\n  numpy\nfiles = !ls\nx = 5 % 3\nif x:\n    %time x = 1",
+    ),
     ("code", "%%bash\nls -la"),
     ("code", "%%time\ny = 2\ny?"),
     ("code", "text = '''\n!not a shell line\n'''"),

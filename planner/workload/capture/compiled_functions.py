@@ -30,7 +30,9 @@ def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], b
         if not is_own_file(sys._getframe(1).f_code.co_filename, folder):
             return compile_function(function, **options) if function is not None else compile_function(**options)
         if function is None:
-            return lambda function: _JittedFunction(function, compile_function(function, **options), options, follow)
+            return lambda function: _JittedFunction(
+                function, compile_function(function, **options), options, follow
+            )
         return _JittedFunction(function, compile_function(function, **options), options, follow)
 
     def follow(one: _JittedFunction, args: Any, named: Any) -> Any:
@@ -72,7 +74,9 @@ class _JittedFunction:
         fixed = self._options.get("static_argnums") or ()
         fixed = tuple(sorted({one % len(args) for one in ((fixed,) if isinstance(fixed, int) else fixed)}))
         names = self._options.get("static_argnames") or ()
-        kept = {name: value for name, value in named.items() if name in ((names,) if isinstance(names, str) else names)}
+        kept = {
+            name: value for name, value in named.items() if name in ((names,) if isinstance(names, str) else names)
+        }
         shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
         rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
         return trace_function(partial(self.function, **kept), shapes, rest, fixed=fixed)

@@ -16,9 +16,9 @@ from typing import Any, Literal, NoReturn
 from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import (
+    NOT_TRACED,
     BackendError,
     CaptureError,
-    NOT_TRACED,
     describe_error,
     find_own_frame,
     find_own_places,

@@ -68,8 +68,13 @@ def end_loops() -> None:
         loop.ends = True
 
 
+def list_running() -> list[ForLoop]:
+    """Return the loops that run in this thread, the outermost first."""
+    return list(getattr(_threads, "loops", ()))
+
+
 def _list_known() -> list[ForLoop]:
-    return [loop for loop in getattr(_threads, "loops", ()) if loop.total is not None]
+    return [loop for loop in list_running() if loop.total is not None]
 
 
 def iterate(*together: Any) -> Iterator[Any]:

@@ -325,7 +325,8 @@ def _kill(process: Any) -> None:
 
 # What TensorFlow and its libraries log as they start.
 _LOGGED = re.compile(
-    r"WARNING: All log messages before absl::|[IWE]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d \d\d:.*: [IWE] |To enable the following"
+    r"WARNING: All log messages before absl::|[IWE]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d \d\d:.*: [IWE] "
+    r"|To enable the following"
 )
 STDERR = 2
 LINES_SHOWN, KEPT_BYTES, LONGEST_LINE = 20, 2**16, 500

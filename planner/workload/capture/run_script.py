@@ -26,7 +26,8 @@ from ..errors import (
 from ..notebook import NOTEBOOK, read_source
 from ..script_text import can_train_after, suggest_builders
 from .for_loops import LOOP, compile_with_loops, iterate
-from .training_calls import StandIns, call_after_import, replace_training_calls
+from .replaced_calls import replace_training_calls
+from .training_calls import StandIns, call_after_import
 from .training_loops import LoopGivenUpError
 
 PLACEHOLDER = "pretrained.weights.h5"
@@ -138,7 +139,7 @@ def _follow_kinetic(module: Any) -> None:
             return SimpleNamespace(result=lambda *how, **more: found)
 
         if not (args and callable(args[0])):
-            return lambda function: submit(function)
+            return submit
         function = args[0]
         return start
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -13,11 +11,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, choose_loss, read_fit_inputs
-from ..errors import WAY_OUT, BackendError, CaptureError, is_own_file
-from ..keras_layers import replacing
-from ..options import iter_specs
 from .protect_files import FileProtection
 from .script_end import MetricHistory, MetricUse, UnknownMetric
 from .training_loops import TrainingLoops
@@ -26,6 +20,8 @@ from .tuner_search import SearchBudget, find_budget, stand_in_for_results
 
 class StandIns:
     """Replacements of a script's training calls: results whose metrics are unknown."""
+
+    loops: TrainingLoops | None = None  # where those of the script's own are followed
 
     def __init__(self, *, own: Path, folder: Path | None) -> None:
         """Start before the first call, at the first epoch.
@@ -194,234 +190,3 @@ class _Finder(MetaPathFinder):
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-OWN_LOOP = "a loop of its own"
-UNCOMPILED = f"{OWN_LOOP} whose step is not under `jax.jit`"
-TORCH_ONLY = (
-    "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
-    "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"
-)
-
-
-class _Patches:
-    """Replaced attributes of classes, which can be put back for a while."""
-
-    def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self.active = True
-
-    def replace(self, owner: Any, name: str, replacement: Any) -> None:
-        self._replaced.append((owner, name, vars(owner).get(name), replacement))
-        if self.active:
-            setattr(owner, name, replacement)
-
-    def undo(self) -> None:
-        self.active = False
-        for owner, name, original, _ in reversed(self._replaced):
-            setattr(owner, name, original) if original is not None else delattr(owner, name)
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        self.undo()
-        try:
-            yield
-        finally:
-            self.active = True
-            for owner, name, _, replacement in self._replaced:
-                setattr(owner, name, replacement)
-
-
-def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanError]) -> Callable[[], None]:
-    """Replace training calls of Keras; return a function that restores them.
-
-    Args:
-        script: Name of the script.
-        calls: What happens instead.
-        faults: Receives the errors that are raised in the script, which may catch them.
-    """
-    import keras
-
-    patches = _Patches()
-
-    def route(name: str) -> None:
-        original = getattr(keras.Model, name)
-        signature, replacement = inspect.signature(original), getattr(calls, name)
-
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            with patches.suspended(), _kept(faults):
-                return replacement(self, dict(bound.arguments))
-
-        patches.replace(keras.Model, name, call)
-
-    for name in ("fit", "evaluate", "predict", "predict_on_batch"):
-        route(name)
-    call_original, loops = keras.Model.__call__, getattr(calls, "loops", None)
-
-    def call_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-        own = is_own_file(sys._getframe(1).f_code.co_filename, str(calls.own))
-        if own and loops is not None and args:
-            loops.batch_size = next((one.shape[0] for one in iter_specs(args[0]) if getattr(one, "shape", ())), 1)
-        if own and calls.reached and _is_prediction(args, kwargs):
-            with suppress(Exception), patches.suspended():
-                return calls.call(self, args[0])
-        return call_original(self, *args, **kwargs)
-
-    patches.replace(keras.Model, "__call__", call_model)
-    take_batch = inspect.signature(keras.Model.train_on_batch)
-
-    def train_on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = take_batch.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        first = next(iter_specs(bound.arguments["x"]))
-        with patches.suspended(), _kept(faults):
-            return calls.train_on_batch(self, {**bound.arguments, "batch_size": len(first), "epochs": 1})
-
-    patches.replace(keras.Model, "train_on_batch", train_on_batch)
-    if loops is None:
-        for name in ("apply", "stateless_apply"):
-            patches.replace(keras.optimizers.Optimizer, name, _build_refusal(OWN_LOOP, script, faults))
-    else:
-        _follow_loops(loops, patches, calls, script, faults)
-
-    def take_over_tuner(module: Any) -> None:
-        def search(self: Any, *args: Any, **kwargs: Any) -> None:
-            with patches.suspended(), _kept(faults):
-                calls.search(self, args, kwargs)
-
-        patches.replace(module.Tuner, "search", search)
-
-    def take_over_torch(module: Any) -> None:
-        backward = module.Tensor.backward
-
-        def follow(self: Any, *args: Any, **kwargs: Any) -> Any:
-            _require_torch(script, faults)
-            loops.enter("backward")
-            return backward(self, *args, **kwargs)
-
-        patches.replace(module.Tensor, "backward", follow)
-        if loops is not None:
-            hooks = module.optim.optimizer
-            hooks.register_optimizer_step_pre_hook(lambda *given: loops.enter("update"))
-            hooks.register_optimizer_step_post_hook(
-                lambda one, *given: loops.update(one, [v for group in one.param_groups for v in group["params"]])
-            )
-
-    call_after_import("keras_tuner", take_over_tuner)
-    call_after_import("torch", take_over_torch)
-    return patches.undo
-
-
-def _follow_loops(
-    loops: TrainingLoops, patches: _Patches, calls: StandIns, script: str, faults: list[GpuplanError]
-) -> None:
-    """Follow updates by optimizers of Keras, and functions that are compiled."""
-    import keras
-
-    backend, optimizer = keras.backend.backend(), keras.optimizers.Optimizer
-    apply, apply_stateless = optimizer.apply, optimizer.stateless_apply
-
-    def follow_update(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        if backend == "jax" and not loops.is_tracing:
-            with _kept(faults):
-                raise _build_error(UNCOMPILED, script)
-        loops.enter("update")
-        done = apply(self, grads, trainable_variables)
-        with _kept(faults):
-            loops.update(self, list(trainable_variables or self._trainable_variables))
-        return done
-
-    def follow_stateless(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not loops.is_tracing:
-            with _kept(faults):
-                raise _build_error(UNCOMPILED, script)
-        with replacing((type(self), "apply", apply)):
-            done = apply_stateless(self, *args, **kwargs)
-        loops.update(self, list(self._trainable_variables))
-        return done
-
-    patches.replace(optimizer, "apply", follow_update)
-    patches.replace(optimizer, "stateless_apply", follow_stateless)
-    how: dict[str, Any] = {"folder": str(calls.own), "has_trained": lambda: calls.reached}
-    if backend == "jax":
-        import jax
-
-        from .compiled_functions import follow_jit
-
-        patches.replace(jax, "jit", follow_jit(loops, **how))
-
-    def take_over_tensorflow(module: Any) -> None:
-        from .compiled_functions import follow_tensorflow
-
-        tape, polymorphic = module.GradientTape, sys.modules[FUNCTIONS]
-        begin, compute = tape.__init__, tape.gradient
-
-        def follow_tape(self: Any, *args: Any, **kwargs: Any) -> None:
-            if backend != "tensorflow" and is_own_file(sys._getframe(1).f_code.co_filename, str(calls.own)):
-                with _kept(faults):
-                    raise BackendError(f"{script} trains with `tf.GradientTape`", backend="tensorflow")
-            begin(self, *args, **kwargs)
-
-        def follow_gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-            loops.enter("backward")
-            return compute(self, *args, **kwargs)
-
-        patches.replace(tape, "__init__", follow_tape)
-        patches.replace(tape, "gradient", follow_gradient)
-        if backend == "tensorflow":
-            patches.replace(polymorphic.Function, "__call__", follow_tensorflow(loops, **how))
-
-    call_after_import("tensorflow", take_over_tensorflow)
-
-
-FUNCTIONS = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
-
-
-def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a model is called with data, in no trace and with no gradient to follow."""
-    import jax
-    import numpy as np
-
-    tape = sys.modules.get("tensorflow.python.pywrap_tfe")
-    if len(args) != 1 or any(kwargs.values()) or (tape is not None and not tape.TFE_Py_TapeSetIsEmpty()):
-        return False
-    return all(
-        isinstance(leaf, np.ndarray) or (not isinstance(leaf, jax.core.Tracer) and hasattr(leaf, "__array__"))
-        for leaf in jax.tree.leaves(args)
-    )
-
-
-@contextmanager
-def _kept(faults: list[GpuplanError]) -> Iterator[None]:
-    try:
-        yield
-    except GpuplanError as error:
-        faults.append(error)
-        raise
-
-
-def _build_refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        with _kept(faults):
-            raise _build_error(how, script)
-
-    return refuse
-
-
-def _build_error(how: str, script: str) -> CaptureError:
-    return CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
-
-
-def _require_torch(script: str, faults: list[GpuplanError]) -> None:
-    """Raise an error unless a Keras model is trained on its PyTorch backend."""
-    import gc
-
-    import keras
-
-    with _kept(faults):
-        if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
-            raise CaptureError(f"{script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
-        if keras.backend.backend() != "torch":
-            raise BackendError(f"{script} trains with PyTorch's gradients", backend="torch")

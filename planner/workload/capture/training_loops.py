@@ -1,4 +1,4 @@
-"""Training loops of a script's own: the step that runs, known by the update that ends it, and how often it runs."""
+"""Training loops of a script's own: the step that runs, known by the update at its end, and how often it runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
-from ..errors import CaptureError, find_own_places, is_own_file, walk_frames
+from ..errors import CaptureError, find_own_places, walk_frames
 from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep
-from .for_loops import ForLoop, count_runs, end_loops, is_in_while
+from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
 
 LONGEST_COUNT_S = 10.0  # of a loop whose length is found by running it
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
@@ -83,7 +84,9 @@ class TrainingLoops:
         self._updates: Updates | None = None  # of the function that is traced
         self._pending: dict[object, int] = {}
         self._known: set[object] = set()
-        self._window: _Window | None = None
+        self._last: dict[ForLoop, int] = {}  # loops at the last update, with their iterations
+        self._recorded: tuple[list[Any], list[Any]] | None = None
+        self._recording = ExitStack()
         self.batch_size = 1  # of the last call of a model [-]
 
     @property
@@ -106,58 +109,49 @@ class TrainingLoops:
 
     def enter(self, phase: Any) -> None:
         """Note that the backward pass or the update of a step begins."""
-        if self._window is not None:
-            self._window.enter(phase)
+        if self._recorded is not None:
+            self._recorded[1][0] = phase
 
     def update(self, optimizer: Any, variables: list[Any]) -> None:
         """Take an update: in a function that is traced, or at the end of a step of a loop.
 
-        Such a step is what ran since the last update, so that the loop runs until each of its updates was met twice.
+        Such a step is what ran since the last update in the same loop, which runs until all its steps are known.
         """
         if self._updates is not None:
             self._updates.append((optimizer, variables))
             return
-        place = self._counter.find_place()
-        is_done = self._window is not None and self._window.is_closed
-        times = self._counter.count(place, ends=is_done) + self._pending.pop(place, 0)
-        if self._window is None:
-            self._window, self._pending[place] = _Window(), times
+        place, rows = self._counter.find_place(), self._take_rows()
+        running = {loop: loop.iteration for loop in list_running()}
+        follows, self._last = bool(running.items() & self._last.items()), running
+        runs = self._counter.count(place, ends=False) + self._pending.get(place, 0)
+        if not (follows or place in self._known or place in self._pending):
+            self._pending[place] = runs
             return
-        rows = self._window.take()
+        self._pending.pop(place, None)
         self._known.add(place)
-        self._add(place, lambda: _build_step(rows, [(optimizer, variables)], self.batch_size), times)
-        if not self._pending and not is_done:
-            self._window.close()
+        self._add(place, partial(_build_step, rows, [(optimizer, variables)], self.batch_size), runs)
+        if not self._pending:
             self._counter.end(place)
 
+    def _take_rows(self) -> tuple[Any, ...]:
+        """Return what ran since the last update; what runs is recorded from the first one on."""
+        if self._recorded is None:
+            self._recorded = self._recording.enter_context(_record_rows())
+        rows, phase = self._recorded
+        taken, phase[0] = tuple(rows), "forward"
+        rows.clear()
+        return taken
 
-class _Window:
-    """What runs kernel by kernel between two updates."""
 
-    def __init__(self) -> None:
-        import keras
+def _record_rows() -> AbstractContextManager[tuple[list[Any], list[Any]]]:
+    """Return a context of the rows of what runs kernel by kernel in it, and of its phase, which may be set."""
+    import keras
 
-        if keras.backend.backend() == "torch":
-            from ..trace.backends.torch_step import record_rows
-        else:
-            from ..trace.backends.tensorflow_step import record_rows
-        self._context = ExitStack()
-        self._rows, self._phase = self._context.enter_context(record_rows())
-        self.is_closed = False
-
-    def take(self) -> tuple[Any, ...]:
-        rows = tuple(self._rows)
-        self._rows.clear()
-        self._phase[0] = "forward"
-        return rows
-
-    def close(self) -> None:
-        self._context.close()
-        self.is_closed = True
-
-    def enter(self, phase: Any) -> None:
-        """Note the phase that begins."""
-        self._phase[0] = phase
+    if keras.backend.backend() == "torch":
+        from ..trace.backends.torch_step import record_rows
+    else:
+        from ..trace.backends.tensorflow_step import record_rows
+    return record_rows()
 
 
 def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> LoopStep:
@@ -170,7 +164,8 @@ def hold_models(updates: Updates) -> Any:
     import keras
 
     trained = {id(variable) for _, variables in updates for variable in variables}
-    every = [one for one in gc.get_objects() if isinstance(one, keras.Model) and one.built]
+    objects = (one for one in gc.get_objects() if issubclass(type(one), keras.Model))
+    every = [one for one in objects if getattr(one, "built", False)]
     inner = {id(layer) for one in every for layer in one._flatten_layers(include_self=False)}
     found = [one for one in every if id(one) not in inner and not trained.isdisjoint(_list_trained(one))]
     if not found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ...ops import Op, OpKind, Phase
 from ...options import ArraySpec, SpecTree, map_specs
@@ -255,10 +255,10 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     rows: list[Op] = []
     phase: list[Phase] = ["forward"]
 
-    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, name: Any = None, graph: Any = None) -> None:
+    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, *, op_name: Any, graph: Any) -> None:
         named = {"forward": "", "backward": "gradients/", "update": ""}[phase[0]]
         settings = dict(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else {}
-        one = _RunOperation(kind, f"{named}{kind}", inputs, outputs, settings, len(rows))
+        one = _RunOperation(kind, f"{named}{kind}", (inputs, outputs), settings, len(rows))
         row = None if graph is not None else _build_row(one, 1.0)
         if row is not None:
             rows.append(row)
@@ -270,16 +270,15 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
         op_callbacks.remove_op_callback(record)
 
 
-class _RunOperation(NamedTuple):
+class _RunOperation:
     """An operation that ran, with what the table reads of one in a graph."""
 
-    type: str
-    name: str
-    inputs: Any
-    outputs: Any
-    settings: dict[str, Any]
-    _id: int
+    def __init__(
+        self, kind: str, name: str, tensors: tuple[Any, Any], settings: dict[str, Any], number: int
+    ) -> None:
+        self.type, self.name, self._settings, self._id = kind, name, settings, number
+        self.inputs, self.outputs = tensors
 
     def get_attr(self, name: str) -> Any:
-        value = self.settings[name]
+        value = self._settings[name]
         return value.encode() if isinstance(value, str) else value
