@@ -61,7 +61,7 @@ def to_one_line(text: object) -> str:
     Codes of a terminal are left out, and so are a traceback, what a layer was called with, and pages to read.
 
     Example:
-        >>> to_one_line("in user code:\\n\\n    File \\"a.py\\", line 7, in f\\n        g()\\n\\n    TypeError: no x")
+        >>> to_one_line("in user code:\\n\\n  File \\"a.py\\", line 7, in f\\n    g()\\n\\n  TypeError: no x")
         'TypeError: no x'
     """
     told = _ASIDE.sub("", _TERMINAL_CODES.sub("", str(text)))

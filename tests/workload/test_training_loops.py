@@ -28,7 +28,7 @@ def follow(folder: Path, body: str, *, head: str = HEAD) -> Workload:
 
 
 def product_flops(batch: int, taken: int, given: int) -> int:
-    """FLOPs of the products of a step of net(taken, given): 2 a multiplication, forward, weights, and inner inputs."""
+    """FLOPs of the products of a step of net(taken, given), 2 a multiplication: forward, weights, inner inputs."""
     return 2 * batch * (2 * taken * 16 + 3 * 16 * given)
 
 

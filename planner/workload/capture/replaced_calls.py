@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 from ...errors import GpuplanError
@@ -180,7 +181,7 @@ class _Followed:
 
         self.patches.replace(module.Tensor, "backward", follow)
         if loops is not None:
-            hooks = module.optim.optimizer
+            hooks = import_module("torch.optim.optimizer")
             hooks.register_optimizer_step_pre_hook(lambda *given: self._tell("update"))
             hooks.register_optimizer_step_post_hook(lambda optimizer, *given: self._finish_torch(optimizer))
 

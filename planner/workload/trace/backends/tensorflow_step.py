@@ -255,11 +255,11 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     rows: list[Op] = []
     phase: list[Phase] = ["forward"]
 
-    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, *, op_name: Any, graph: Any) -> None:
+    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, *name: Any, **where: Any) -> None:
         named = {"forward": "", "backward": "gradients/", "update": ""}[phase[0]]
         settings = dict(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else {}
         one = _RunOperation(kind, f"{named}{kind}", (inputs, outputs), settings, len(rows))
-        row = None if graph is not None else _build_row(one, 1.0)
+        row = None if where.get("graph") is not None else _build_row(one, 1.0)
         if row is not None:
             rows.append(row)
 
