@@ -279,7 +279,8 @@ def test_a_task_built_like_one_of_keras_hub(tmp_path: Path) -> None:
 )
 def test_a_plan_of_some_phases_says_so(tmp_path: Path, rest: str, why: str) -> None:
     """What was found is planned, and the sentence counts one phase more, at least, with the reason."""
-    workload = follow(tmp_path, f"build().fit(x, y, epochs=3)\n{rest}", script=ScriptOptions(timeout_s=12.0))
+    terms = ScriptOptions(timeout_s=12.0 if "sleep" in rest else 300.0)
+    workload = follow(tmp_path, f"build().fit(x, y, epochs=3)\n{rest}", script=terms)
 
     assert lengths(workload) == [(1, 3, 12, WHOLE)]
     assert len(workload.unplanned) == 1

@@ -250,14 +250,17 @@ def list_graph_rows(graph: Any) -> tuple[Op, ...]:
 @contextmanager
 def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     """Yield the rows of all TensorFlow operations that run one by one in this context, and their phase."""
+    from tensorflow import compat
     from tensorflow.python.framework import op_callbacks
 
     rows: list[Op] = []
     phase: list[Phase] = ["forward"]
 
-    def record(kind: str, inputs: Any, attributes: Any, outputs: Any, *name: Any, **where: Any) -> None:
+    def record(kind: Any, inputs: Any, attributes: Any, outputs: Any, *name: Any, **where: Any) -> None:
+        kind = compat.as_str(kind)
         named = {"forward": "", "backward": "gradients/", "update": ""}[phase[0]]
-        settings = dict(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else {}
+        names = map(compat.as_str, attributes[::2] if attributes else ())
+        settings = dict(zip(names, attributes[1::2] if attributes else (), strict=True))
         one = _RunOperation(kind, f"{named}{kind}", (inputs, outputs), settings, len(rows))
         row = None if where.get("graph") is not None else _build_row(one, 1.0)
         if row is not None:
