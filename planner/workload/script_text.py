@@ -47,17 +47,21 @@ TRAINS = frozenset({
 _BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def can_train_after(places: Sequence[tuple[str, int]]) -> bool:
+def can_train_after(places: Sequence[tuple[str, int]], *, is_loop_left: bool = False) -> bool:
     """Return whether a script could still train, by what is left to run at each place (file, line) of its stack.
 
-    What follows the line is left, and the whole of each loop around it; of the innermost place, the line too. A
-    function trains if one that it names does.
+    What follows the line is left, and the whole of each loop around it, or what follows these loops if they are
+    left; of the innermost place, the line too. A function trains if one that it names does.
     """
     inner = len(places) - 1
-    return any(_has_training_left(Path(file), line, int(n < inner)) for n, (file, line) in enumerate(places))
+    return any(
+        _has_training_left(Path(file), line, None if is_loop_left else int(n < inner))
+        for n, (file, line) in enumerate(places)
+    )
 
 
-def _has_training_left(path: Path, line: int, after: int) -> bool:
+def _has_training_left(path: Path, line: int, after: int | None) -> bool:
+    """Return whether a file trains some lines after one; None: after the loops around it."""
     try:
         tree = ast.parse(read_source(path))
     except (OSError, SyntaxError, ValueError):
@@ -67,7 +71,10 @@ def _has_training_left(path: Path, line: int, after: int) -> bool:
     loops = [
         node for node in around if isinstance(node, (ast.For, ast.While)) and _get_line(node) > _get_line(body)
     ]
-    first = min([_get_line(node) for node in loops], default=line + after)
+    if after is None:
+        first = max([node.end_lineno or 0 for node in loops], default=line) + 1
+    else:
+        first = min([_get_line(node) for node in loops], default=line + after)
     bodies = {node.name: _name_calls(node, 0) for node in ast.walk(tree) if isinstance(node, _BODIES)}
     trains = set(TRAINS)
     while more := {name for name, calls in bodies.items() if name not in trains and calls & trains}:

@@ -48,6 +48,15 @@ def test_what_follows_may_train(tmp_path: Path, lines: list[int], trains: bool) 
     assert can_train_after([(str(path), line) for line in lines]) is trains
 
 
+@pytest.mark.parametrize(("line", "trains"), [(11, True), (12, True), (20, False)])
+def test_what_follows_a_loop_that_was_left_may_train(tmp_path: Path, line: int, trains: bool) -> None:
+    """After the first loop comes `main`; nothing comes after the last one."""
+    path = tmp_path / "train.py"
+    path.write_text(f"{SCRIPT}while True:\n    train()\n", encoding="utf-8")
+
+    assert can_train_after([(str(path), line)], is_loop_left=True) is trains
+
+
 def test_what_cannot_be_read_may_train(tmp_path: Path) -> None:
     """A file that is gone, and one that is no Python."""
     (tmp_path / "a.py").write_text("def (", encoding="utf-8")

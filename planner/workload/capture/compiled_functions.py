@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial, update_wrapper
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import is_own_file
@@ -61,6 +62,9 @@ class _JittedFunction:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self._follow(self, args, named)
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.compiled, name)

@@ -146,7 +146,7 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
             raise ModuleNotFoundError("No module named 'keras'", name="keras")
         answer = trace_in_child(reference.text, base=base, options=traced, argv=argv)
         known = answer["workload"]
-        if options.use_cache:
+        if options.use_cache and not known["unplanned"]:  # what was in the way may be gone the next time
             write_entry(key, workload=answer["workload"], files=answer["files"])
     workload = Workload.from_json(known)
     if reference.kind == "script" and reference.path is not None and not workload.distribution:

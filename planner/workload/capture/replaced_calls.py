@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, BackendError, CaptureError, is_own_file
+from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file, walk_frames
 from ..keras_layers import replacing
 from ..options import iter_specs
+from ..script_text import can_train_after
 from .compiled_functions import follow_jit, follow_tensorflow
 from .training_calls import StandIns, call_after_import
 
@@ -104,6 +105,10 @@ class _Followed:
 
     def _is_called_by_user(self) -> bool:
         return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
+
+    def _can_train(self) -> bool:
+        places = find_own_places(walk_frames(sys._getframe(2)), (str(self._calls.own),))
+        return not self._calls.reached or can_train_after(places)
 
     def route(self, name: str) -> None:
         """Replace a method of models by that of the same name of the calls."""
@@ -216,7 +221,7 @@ class _Followed:
         begin, compute = tape.__init__, tape.gradient
 
         def follow_tape(one: Any, *args: Any, **kwargs: Any) -> None:
-            if backend != "tensorflow" and self._is_called_by_user():
+            if backend != "tensorflow" and self._is_called_by_user() and self._can_train():
                 self._refuse("`tf.GradientTape`", backend="tensorflow")
             begin(one, *args, **kwargs)
 

@@ -21,6 +21,7 @@ from ..errors import (
     describe_error,
     find_own_places,
     find_user_line,
+    name_place,
     walk_traceback,
 )
 from ..notebook import NOTEBOOK, read_source
@@ -58,7 +59,6 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     """
     faults: list[GpuplanError] = []
     undo = replace_training_calls(path.name, calls, faults)
-    _stand_in_for_kinetic()
     _skip_pictures()
     folders = (str(path.parent),)
     try:
@@ -78,10 +78,11 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         if isinstance(error, GpuplanError):
             raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
-    except LoopGivenUpError:
-        _raise_before_fit(faults, calls)
+    except LoopGivenUpError as error:
         calls.give_up_loop()
-        return None
+        places = find_own_places(walk_traceback(error), folders)
+        why = f"a loop at {name_place(*places[-1])}, which runs for long"
+        return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
         undo()
     _raise_before_fit(faults, calls)
@@ -110,6 +111,7 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
     sys.modules["__main__"] = module
     sys.argv = [text, *argv]
     sys.path.insert(0, str(path.parent))
+    _stand_in_for_kinetic()
     source: str | bytes = path.read_bytes()
     vars(module)[LOOP] = iterate
     if path.suffix == NOTEBOOK:

@@ -15,7 +15,7 @@ from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep
 from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
 
-LONGEST_COUNT_S = 10.0  # of a loop whose length is found by running it
+LONGEST_COUNT_S = 10.0  # computing time of a loop whose length is found by running it
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
 
 
@@ -53,13 +53,15 @@ class LoopCounter:
         return tuple(find_own_places(walk_frames(sys._getframe(1)), (self._folder,)))
 
     def count(self, place: tuple[tuple[str, int], ...], *, ends: bool = True) -> int:
-        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError after a while."""
-        now_s = time.monotonic()
-        if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
-            raise LoopGivenUpError
+        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on for long."""
+        if place in self._counted:
+            now_s = time.process_time()
+            if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
+                raise LoopGivenUpError
+        counted = self._counted.setdefault(place, {})
         if is_in_while(place):
             return 1
-        times = count_runs(self._counted.setdefault(place, {}))
+        times = count_runs(counted)
         if ends:
             end_loops()
         return times
