@@ -19,7 +19,9 @@ from .option_values import complete_accelerators, complete_providers, complete_r
 
 ModelArgument = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="Script, notebook, function, Keras application or preset, .keras or .json file."),
+    typer.Argument(
+        metavar="MODEL", help="Script, notebook, function, Keras application or preset, .keras or .json file."
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from ..trace.jax.step import TracedStep
 from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
 
 LONGEST_COUNT_S = 10.0  # computing time of a loop whose length is found by running it
+HELD = "held_by_gpuplan"
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
 
 
@@ -53,7 +54,7 @@ class LoopCounter:
         return tuple(find_own_places(walk_frames(sys._getframe(1)), (self._folder,)))
 
     def count(self, place: tuple[tuple[str, int], ...], *, ends: bool = True) -> int:
-        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on for long."""
+        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
         if place in self._counted:
             now_s = time.process_time()
             if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
@@ -162,12 +163,12 @@ def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> Loo
 
 
 def hold_models(updates: Updates) -> Any:
-    """Return the model that some updates train; several as one, with the variables of all their optimizers."""
+    """Return a model of the models that some updates train, with the variables of all their optimizers."""
     import keras
 
     trained = {id(variable) for _, variables in updates for variable in variables}
     objects = (one for one in gc.get_objects() if issubclass(type(one), keras.Model))
-    every = [one for one in objects if getattr(one, "built", False)]
+    every = [one for one in objects if getattr(one, "built", False) and not hasattr(one, HELD)]
     inner = {id(layer) for one in every for layer in one._flatten_layers(include_self=False)}
     found = [one for one in every if id(one) not in inner and not trained.isdisjoint(_list_trained(one))]
     if not found:
@@ -176,10 +177,10 @@ def hold_models(updates: Updates) -> Any:
     class Models(keras.Model):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.parts = found
+            setattr(self, HELD, found)
             self.built = True
 
-    held = found[0] if len(found) == 1 else Models()
+    held = Models()
     state = [one for optimizer, _ in updates for one in _list_state(optimizer, held)]
     object.__setattr__(held, "optimizer", _Optimizers(state))
     return held
