@@ -99,7 +99,8 @@ class TrainingLoops:
 
     def trace(self, trace: Callable[[], Any]) -> tuple[Any, Updates]:
         """Return the result of a function that traces one of the user's, and the updates in it."""
-        self._updates = found = []
+        found: Updates = []
+        self._updates = found
         try:
             return trace(), found
         finally:
