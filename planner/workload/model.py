@@ -303,9 +303,8 @@ class Workload(Frozen):
         """What of the script is planned and why not the rest, as a sentence; empty for all of it."""
         if not self.unplanned:
             return ""
-        planned = len(self.phases)
-        least = f"{planned} of at least {planned + len(self.unplanned)} phases could be planned"
-        return f"{least}; {'; '.join(self.unplanned)}."
+        planned, why = len(self.phases), "; ".join(self.unplanned)
+        return f"{planned} of at least {planned + len(self.unplanned)} phases could be planned; {why}."
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
