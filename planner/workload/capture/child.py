@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler, RunProperties
     from ..build.fit_inputs import FitInputs
     from ..model import Workload
+    from .training_loops import LoopStep
 
 INTERRUPTED = 130
 DETAILS = ("backend", "reached", "devices", "takes_all")  # of errors
@@ -160,7 +162,8 @@ def _run_script(
     result_path: Path,
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
-    from ..build.assemble import ModelAssembler, assemble_workload
+    from ..build.assemble import ModelAssembler, assemble_workload, build_workload
+    from ..build.fit_inputs import FitInputs
     from .follow import ScriptFollower, SingleFit
     from .run_script import follow_script
 
@@ -176,6 +179,12 @@ def _run_script(
                 raise CaptureError(str(error), hint=error.hint) from error
             error.reached = follower.reached
             raise
+
+    def assemble(step: LoopStep) -> Workload:
+        feed = FitInputs(batch_size=step.batch_size)
+        run = replace(describe((), feed=feed), compiled=step.compiled)
+        notes = [*run.notes, "planned from the step of the script's own loop"]
+        return build_workload(step.model, run, options, step.traced, batch_size=step.batch_size, notes=notes)
 
     def save(answer: dict[str, Any]) -> None:
         _write({**answer, "files": _local_files(reference)}, result_path)
@@ -193,7 +202,7 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(trace, own=path.parent, folder=result_path.parent, save=save)
+    follower = ScriptFollower(trace, assemble=assemble, own=path.parent, folder=result_path.parent, save=save)
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()

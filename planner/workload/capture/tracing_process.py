@@ -202,7 +202,7 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
     error = answer.get("error")
     if error is None:
         if answer.get("partial"):
-            answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
+            answer["workload"]["unplanned"].append(ended)
         return answer
     kind, message = error.pop("kind"), error.pop("message")
     if "devices" in error:

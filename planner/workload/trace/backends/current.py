@@ -42,8 +42,20 @@ def trace_on_backend(
         if spec.dtype != "string"
     )
     ops = trace_ops(model, data, batch_size=batch_size, mode=mode)
+    return build_unfused(model, ops, train=train, input_bytes=inputs)
+
+
+def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
+    """Return a step as its operations, one kernel each.
+
+    Args:
+        model: The model.
+        ops: Operations of the step.
+        train: Whether it is trained.
+        input_bytes: One batch [bytes].
+    """
     peaks = dict.fromkeys(PEAKS, _compute_activation_bytes(ops, train=train))
-    memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
+    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks)
     return TracedStep(ops, memory, (), (NOTE,))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any, Literal
 
@@ -253,3 +254,40 @@ def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contra
         k=prod(sizes[a] for a in (first | second) - kept),
         batch=prod(sizes[a] for a in kept & first & second),
     )
+
+
+@contextmanager
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+    """Yield the rows of all TensorFlow operations that run one by one in this context, and their phase."""
+    from tensorflow import compat
+    from tensorflow.python.framework import op_callbacks
+
+    rows: list[Op] = []
+    phase: list[Phase] = ["forward"]
+
+    def record(kind: Any, inputs: Any, attributes: Any, outputs: Any, *name: Any, **where: Any) -> None:
+        kind = compat.as_str(kind)
+        names = map(compat.as_str, attributes[::2] if attributes else ())
+        settings = dict(zip(names, attributes[1::2] if attributes else (), strict=True))
+        one = _RunOperation(kind, (inputs, outputs), settings, len(rows))
+        row = None if where.get("graph") is not None else _build_row(one, 1.0, phase[0])
+        if row is not None:
+            rows.append(row)
+
+    op_callbacks.add_op_callback(record)
+    try:
+        yield rows, phase
+    finally:
+        op_callbacks.remove_op_callback(record)
+
+
+class _RunOperation:
+    """An operation that ran, with what the table reads of one in a graph."""
+
+    def __init__(self, kind: str, tensors: tuple[Any, Any], settings: dict[str, Any], number: int) -> None:
+        self.type, self._settings, self._id = kind, settings, number
+        self.inputs, self.outputs = tensors
+
+    def get_attr(self, name: str) -> Any:
+        value = self._settings[name]
+        return value.encode() if isinstance(value, str) else value

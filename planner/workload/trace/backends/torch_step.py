@@ -62,7 +62,7 @@ def trace_torch_step(
     _remove_values(model, fake, train=mode == "train")
     with fake:
         batch = map_specs(tensor, data)
-    with fake, _record_rows() as (rows, phase):
+    with fake, record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
                 model(batch, training=False)
@@ -111,7 +111,7 @@ def _record_phases(phase: list[Phase]) -> Iterator[None]:
 
 
 @contextmanager
-def _record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     """Yield the rows of all PyTorch operations executed in this context."""
     from torch.utils._python_dispatch import TorchDispatchMode
 

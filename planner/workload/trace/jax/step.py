@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from ...device_layout import DeviceLayout, VariableBytes
 from ...keras_layers import group_variables, list_optimizers, replacing
@@ -170,20 +170,8 @@ def trace_step(
         graph = flatten(closed)
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
-        simplify(graph, has_update=train)
-        ops, memory = tabulate_graph(graph, shared)
-        fused, distinct = fuse_attention(graph, attention)
-        alternative = None
-        if distinct:
-            fused_ops, fused_memory = tabulate_graph(fused, shared)
-            alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
-        return graph, TracedStep(ops, memory, fused_attention=alternative)
-
-    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
-        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
-        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
-        return tabulate(graph, layers, fusion), memory
+        how = {"train": train, "input_bytes": inputs, "placement": shared}
+        return graph, _tabulate_both(graph, attention, model, how)
 
     with (
         _quick_tracing(),
@@ -205,6 +193,66 @@ def trace_step(
     layout = build_device_layout(model, placement, mode=mode)
     stated = has_primitive(closed.jaxpr, "sharding_constraint")
     return replace(step, divided=_build_divided_step(part, graph, layout, stated=stated))
+
+
+def _tabulate_both(
+    graph: Graph, attention: Mapping[int, AttentionCall], model: Any, how: Mapping[str, Any]
+) -> TracedStep:
+    """Return the table of a graph, and that with fused attention; `how`: arguments of `compute_memory`."""
+    train = how["train"]
+
+    def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
+        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
+        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
+        return tabulate(graph, layers, fusion), compute_memory(model, peaks=peaks, **how)
+
+    simplify(graph, has_update=train)
+    ops, memory = tabulate_graph(graph)
+    fused, distinct = fuse_attention(graph, attention)
+    alternative = None
+    if distinct:
+        fused_ops, fused_memory = tabulate_graph(fused)
+        alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
+    return TracedStep(ops, memory, fused_attention=alternative)
+
+
+class TracedFunction(NamedTuple):
+    """A function of the user's, traced: its program, the shapes of its results, and its calls of attention."""
+
+    closed: Any
+    results: Any
+    attention: Mapping[int, AttentionCall]
+    notes: tuple[str, ...]
+
+    def tabulate(self, model: Any, *, trained: Sequence[int], input_bytes: int) -> TracedStep:
+        """Return it as the training step of a model.
+
+        Args:
+            model: The built model with its optimizer.
+            trained: Positions of the trainable variables among the inputs of the program.
+            input_bytes: One batch [bytes].
+        """
+        graph = flatten(self.closed)
+        graph.parameters = tuple(graph.inputs[position] for position in trained)
+        how = {"train": True, "input_bytes": input_bytes}
+        step = _tabulate_both(graph, self.attention, model, how)
+        notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes)
+        return replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+
+
+def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any) -> TracedFunction:
+    """Trace a function of the user's without computing it.
+
+    Args:
+        function: Pure function of arrays.
+        args, options: Its arguments; arrays may be abstract.
+        fixed: Positions of arguments that are no arrays.
+    """
+    import jax
+
+    with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
+        closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
+    return TracedFunction(closed, results, calls, tuple(recomputing))
 
 
 # Traced function, calls of attention and tables of a step on one device, by batch size and mode.
