@@ -127,14 +127,7 @@ class ModelAssembler:
         self._traced: dict[bool, KnownSteps] = {}
 
     def assemble(self, options: WorkloadOptions) -> Workload:
-        """Trace one step and build the workload.
-
-        Args:
-            options: Of the run; `batch_size`, `remat` and `tensor` may differ between calls.
-
-        Raises:
-            UsageError, CaptureError: As for `assemble_workload`.
-        """
+        """Do as `assemble_workload` does; `batch_size`, `remat` and `tensor` may differ between calls."""
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
         if options.mode == "train":
