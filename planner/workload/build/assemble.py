@@ -17,7 +17,14 @@ from ..errors import NOT_TRACED, BackendError, build_user_code_error
 from ..keras_layers import replacing
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
-from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
+from .first_step import (
+    build_output,
+    build_training_state,
+    compile_model,
+    enter_strategy,
+    get_attribute,
+    require_backend_of_step,
+)
 from .fit_inputs import FitInputs, pack_batch, validate_names
 from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
 from .model_facts import (
@@ -120,14 +127,7 @@ class ModelAssembler:
         self._traced: dict[bool, KnownSteps] = {}
 
     def assemble(self, options: WorkloadOptions) -> Workload:
-        """Trace one step and build the workload.
-
-        Args:
-            options: Of the run; `batch_size`, `remat` and `tensor` may differ between calls.
-
-        Raises:
-            UsageError, CaptureError: As for `assemble_workload`.
-        """
+        """Do as `assemble_workload` does; `batch_size`, `remat` and `tensor` may differ between calls."""
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
         if options.mode == "train":
@@ -149,7 +149,7 @@ class ModelAssembler:
 
         model, run, feed = self.model, self.run, self.run.feed
         x = read_input_specs(model, run.text) if feed.x is None else feed.x
-        with recomputing_layers(model, options) as recomputed:
+        with enter_strategy(model), recomputing_layers(model, options) as recomputed:
             notes += recomputed
             output = build_output(model, x, batch_size, mode=options.mode)
             data = x

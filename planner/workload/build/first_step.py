@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 from ..errors import OTHER_BACKENDS, BackendError, find_own_backend
@@ -74,6 +75,12 @@ def _defers_building(model: Any) -> bool:
     import keras
 
     return keras.backend.backend() == "tensorflow" and model._distribute_strategy is None
+
+
+def enter_strategy(model: Any) -> AbstractContextManager[Any]:
+    """Return the scope of the strategy of TensorFlow under which a model was made, if there is one."""
+    strategy = getattr(model, "_distribute_strategy", None)
+    return nullcontext() if strategy is None else strategy.scope()
 
 
 def get_attribute(model: Any, name: str) -> Any:

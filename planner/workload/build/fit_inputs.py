@@ -40,10 +40,7 @@ class FitInputs:
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
-    """Describe the data arguments of a `fit()` call.
-
-    Args:
-        arguments: Arguments of the call by name, including defaults.
+    """Describe the data among the arguments of a `fit()` call, by name and with defaults.
 
     Raises:
         CaptureError: The data is of a type unsupported by Keras, or has no first batch.
@@ -64,10 +61,8 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
 def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int | None = None) -> SpecTree:
     """Return a batch as Keras hands it to `train_step`.
 
-    Args:
-        x, y, sample_weight: Its parts, nested like the data; None if not given.
-        parts: Length of the tuple that a pipeline yields, 0 for x alone; None where Keras packs arrays itself
-            (`pack_x_y_sample_weight`, Keras 3.15) [-].
+    `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
+    itself (`pack_x_y_sample_weight`, Keras 3.15).
 
     Example:
         >>> pack_batch("x", None, None), pack_batch(["a", "b"], None, None), pack_batch("x", "y", None)
