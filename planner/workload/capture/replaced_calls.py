@@ -68,7 +68,7 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
     for name in ("fit", "evaluate", "predict", "predict_on_batch", "train_on_batch"):
         followed.route(name)
     followed.patches.replace(keras.Model, "__call__", followed.build_call())
-    for name in ("apply", "stateless_apply"):
+    for name in ("stateless_apply", "apply"):  # the first one calls the other, as it is before
         followed.follow_update(name)
     if loops is not None and keras.backend.backend() == "jax":
         import jax

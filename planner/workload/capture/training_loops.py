@@ -182,7 +182,8 @@ def hold_models(updates: Updates) -> Any:
             self.built = True
 
     held = Models()
-    state = [one for optimizer, _ in updates for one in _list_state(optimizer, held)]
+    optimizers = {id(optimizer): optimizer for optimizer, _ in updates}  # a function may be traced twice
+    state = [one for optimizer in optimizers.values() for one in _list_state(optimizer, held)]
     object.__setattr__(held, "optimizer", _Optimizers(state))
     return held
 
