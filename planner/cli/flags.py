@@ -20,7 +20,9 @@ from .option_values import complete_accelerators, complete_providers, complete_r
 
 ModelArgument = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."),
+    typer.Argument(
+        metavar="MODEL", help="Script, notebook, function, Keras application or preset, .keras or .json file."
+    ),
 ]
 
 
@@ -39,7 +41,7 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
         given = value.partition("=")[2] or value
         hint = f"repeat it: `{named} {first}`" if repeats else f"type `{named} {','.join((given, *values))}`"
         raise UsageError(f"`{named}` takes one value, and `{first}` is another", hint=hint)
-    if value.startswith("--") and not any(word.endswith(".py") for word in line):
+    if value.startswith("--") and not any(word.endswith((".py", ".ipynb")) for word in line):
         raise UsageError(f"`{value}` takes no value", hint="leave out the word after it")
     raise UsageError(
         f"`{first}`: arguments for the script come after `--`",

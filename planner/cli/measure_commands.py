@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def profile(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
+        str, typer.Argument(metavar="MODEL", help="Script, notebook, function, Keras application or .keras file.")
     ],
     script_arguments: ScriptArguments = None,
     *,

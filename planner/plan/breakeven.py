@@ -16,7 +16,7 @@ from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, sele
 from .crossovers import Crossover, find_crossovers
 from .estimate_workload import estimate_in_context
 from .fit_options import plan_what_fits
-from .question import explain_no_answer
+from .question import explain_no_answer, require_whole
 
 if TYPE_CHECKING:
     from .estimate import Estimate
@@ -189,6 +189,7 @@ def select_alternatives(
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
+    require_whole(context.workload, question)
     pricer = RunPricer(estimate=estimate, context=context, question=question)
     if against:
         return select_named(against, pricer, runs=runs)

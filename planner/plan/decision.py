@@ -35,6 +35,8 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         workload: Workload of the run.
         currency: Currency of the sentences.
     """
+    if workload.unplanned and not question.partial:
+        return Decision(lines=(workload.why_partial,))
     options = _Options.of(ranked, question, ranked.takable)
     taken = options.take()
     words = DecisionWords(ranked.offers, currency, workload)
@@ -54,6 +56,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     )
     needs = ranked.offers.contexts[taken].needs
     lines = (
+        workload.why_partial,
         words.take(taken, None if chance >= SURE else chance),
         _explain_staying(options, kept, taken, words),
         _format_alternatives(picks, options, words),

@@ -164,6 +164,7 @@ class Estimate(Frozen):
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
             "phases": self.phases_json(),
+            "unplanned": list(self.workload.unplanned),
             "devices": facts.devices,
             "price_sources": facts.price_sources,
             "offers": offers,
@@ -331,12 +332,12 @@ class Recommendation(Frozen):
         sensitivity: Changes that would make another offer the cheapest; None if there are none.
     """
 
-    cheapest: int | None
-    fastest: int | None
-    within_deadline: int | None
-    within_budget: int | None
-    free: int | None
-    pareto: tuple[int, ...]
+    cheapest: int | None = None
+    fastest: int | None = None
+    within_deadline: int | None = None
+    within_budget: int | None = None
+    free: int | None = None
+    pareto: tuple[int, ...] = ()
     sensitivity: Sensitivity | None = None
 
 

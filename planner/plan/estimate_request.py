@@ -56,6 +56,10 @@ class EstimateRequest(Frozen):
         Flag("Step time that you know: T4=120ms; corrects the others.", WORKLOAD, "", "NAME=TIME"),
     ] = ()
 
+    partial: Annotated[
+        bool, Flag("Answer for the phases of a script that can be planned, where some cannot.", WORKLOAD)
+    ] = False
+
     regions: Annotated[Sequence[str], Flag("Only this region.", MACHINES, "region", "NAME")] = ()
     residency: Annotated[
         Sequence[str], Flag("Only regions in eu, eea, uk or a country.", MACHINES, "", "WHERE")

@@ -15,7 +15,7 @@ from ..workload.resize import Resizer
 from .bill import INPUT_STALLS
 from .cost_terms import NO_TERMS, CostTerms
 from .decision import decide
-from .estimate import Estimate
+from .estimate import Estimate, Recommendation
 from .estimate_device import DeviceEstimator
 from .fitting import FitWays
 from .improvements import find_improvements
@@ -95,10 +95,11 @@ def estimate_workload(
         estimate = partial(estimator.estimate, selected=taken.selected)
         improvements = find_improvements(workload, taken, estimate, distributed=distributed)
         decision = replace(decision, improvements=improvements)
+    is_partial = bool(workload.unplanned) and not question.partial
     answer = Estimate(
         workload=workload,
         offers=ranked.offers,
-        recommendation=recommend(ranked, question),
+        recommendation=Recommendation() if is_partial else recommend(ranked, question),
         decision=decision,
         options={**_echo(question), "fit": ways is not None},
         terms=terms,
@@ -109,9 +110,14 @@ def estimate_workload(
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
         undominated=find_undominated(ranked),
     )
-    if decision.recommended is None and not decision.nearest and (why := find_obstacle(answer)) is not None:
-        return replace(answer, decision=replace(decision, lines=(f"No: {why}.",)))
-    return answer
+    if (
+        decision.recommended is not None
+        or decision.nearest
+        or is_partial
+        or (why := find_obstacle(answer)) is None
+    ):
+        return answer
+    return replace(answer, decision=replace(decision, lines=(f"No: {why}.",)))
 
 
 def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .input_pipeline import InputPipeline
     from .select import Selection
 
+PARTIAL_HINT = "correct what stops the script, or add `--partial` to plan the phases that were found alone"
 SortBy = Literal["cost", "time", "co2"]
 
 
@@ -45,6 +46,7 @@ class Question(Frozen):
         hour_value_usd: Value of an hour of the user's time [USD/h].
         wait_value_usd: Value of an unattended hour until the run ends [USD/h].
         quotas: Quotas of the user's accounts; None if they are not checked.
+        partial: Whether the phases that could be planned are answered for without the others.
 
     Raises:
         UsageError: A limit that is not positive, or a value below zero.
@@ -61,6 +63,7 @@ class Question(Frozen):
     hour_value_usd: float = 20.0
     wait_value_usd: float = 1.0
     quotas: AccountQuotas | None = None
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
@@ -100,11 +103,19 @@ def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
     """Return the error that explains why no offer answers the question, or None if one does."""
     if estimate.decision.recommended is not None:
         return None
+    if estimate.decision.lines == (estimate.workload.why_partial,):
+        return NoAnswerError(estimate.decision.sentence, hint=PARTIAL_HINT)
     hint: str | None = "allow more time or money, or train less"
     if not estimate.decision.nearest:
         why = find_obstacle(estimate)
         hint = None if why is None else why.hint
     return NoAnswerError(estimate.decision.sentence, hint=hint)
+
+
+def require_whole(workload: Workload, question: Question) -> None:
+    """Raise NoAnswerError for a script of which a phase could not be planned, unless the others will do."""
+    if workload.unplanned and not question.partial:
+        raise NoAnswerError(workload.why_partial, hint=PARTIAL_HINT)
 
 
 def find_obstacle(estimate: Estimate) -> NoAnswerError | None:

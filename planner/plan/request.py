@@ -181,6 +181,7 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
         spot=SpotTerms(**spot),
         hour_value_usd=settings.hour_value if request.hour_value is None else request.hour_value,
         wait_value_usd=settings.wait_value if request.wait_value is None else request.wait_value,
+        partial=request.partial,
         quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
     )
     terms = build_cost_terms(settings, catalog.costs, assume=texts)

@@ -1,4 +1,4 @@
-"""Defaults of a question from the distribution in the user's script (`keras.distribution`)."""
+"""Defaults of a question from the distribution in the user's script (`keras.distribution`, `tf.distribute`)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ AS_LAID_OUT = (Sharding.SCRIPT,)
 def follow_script(question: Question, workload: Workload) -> Question:
     """Return a question with the script's distribution where the user stated none.
 
-    Keras divides the batch of `fit()` over all devices, so that training stays the same. Predictions do not depend
-    on their batch: each device keeps it.
+    Keras divides the batch of `fit()` over all devices, so that training stays the same, unless the script
+    multiplies it with their number. Predictions do not depend on their batch: each device keeps it.
     """
     layout = workload.layout
+    keeps = layout.keeps_batch if layout is not None else workload.mode == "infer"
     as_script = UNSHARDED if layout is None or layout.is_data_parallel else AS_LAID_OUT
     return replace(
         question,
-        scaling=question.scaling or ("weak" if workload.mode == "infer" and layout is None else "strong"),
+        scaling=question.scaling or ("weak" if keeps else "strong"),
         shard=as_script if question.shard is None else question.shard,
     )
 

@@ -13,6 +13,7 @@ from ..units import Interval
 from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
 from .money import USD_OF_A_NANO
+from .question import require_whole
 from .ranking import find_pareto
 from .timeline import NO_TIME
 
@@ -135,6 +136,7 @@ def sweep(
     Raises:
         NoAnswerError: Nothing can be taken for any of them.
     """
+    require_whole(context.workload, question)
     trials, failed = [], []
     for batch_size, precision in product(batch_sizes, precisions):
         try:

@@ -1,4 +1,4 @@
-"""Layout of a training step over devices, as the user's code states it (`keras.distribution`)."""
+"""Layout of a training step over devices, as the user's code states it (`keras.distribution`, `tf.distribute`)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class DeviceLayout(Frozen):
         replicas: Parts into which the mesh divides a batch [-].
         takes_all: Whether the mesh consists of all devices that the script found, however many they are.
         whole, each: Variables of the model, and of one device.
+        keeps_batch: Whether the user's code multiplies the batch of a device with their number.
     """
 
     devices: int
@@ -34,8 +35,23 @@ class DeviceLayout(Frozen):
     takes_all: bool
     whole: VariableBytes
     each: VariableBytes
+    keeps_batch: bool = False
 
     @property
     def is_data_parallel(self) -> bool:
         """Whether every device holds all variables and works on its own part of the batch."""
         return self.replicas == self.devices and self.each == self.whole
+
+
+class Strategy(Frozen):
+    """A strategy of `tf.distribute` whose replicas each hold the whole model.
+
+    Args:
+        name: Name of its class.
+        devices: Devices that it states; None for all that it finds [-].
+        keeps_batch: As for `DeviceLayout`.
+    """
+
+    name: str
+    devices: int | None
+    keeps_batch: bool

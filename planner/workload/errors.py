@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
 from .missing_data import describe_missing_data
+from .notebook import NOTEBOOK, find_cell
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
+LAST_TRACE = "GPUPLAN_LAST_TRACE"  # set where no other backend is tried any more
 OTHER_BACKENDS = ("tensorflow", "torch")
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
+NOT_TRACED = "cannot be traced"
 LONGEST_MESSAGE = 300
+SOURCES = (".py", ".ipynb")  # unlike code from a text, and Cython's
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ASIDE = re.compile(
+    r"^in user code:|^ *File \".*\", line \d+.*\n.*$|\n\s*Arguments received by [\s\S]*|^ *See (the|https?:).*$",
+    re.MULTILINE,
+)
 _INSTALLED = tuple(
     os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), str(Path(__file__).parents[1]))
 )
@@ -30,11 +42,16 @@ class CaptureError(GpuplanError):
 
 
 class BackendError(CaptureError):
-    """The user's code runs only on another Keras backend, which is installed: `backend`."""
+    """The user's code cannot be traced on this Keras backend: it may be on `backend`, None for any other.
 
-    def __init__(self, message: str, *, hint: str | None = None, backend: str) -> None:
+    `reached` tells whether a `fit()` before was traced.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, backend: str | None, reached: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.backend = backend
+        self.backend, self.reached = backend, reached
 
 
 class DeviceCountError(CaptureError):
@@ -46,24 +63,63 @@ class DeviceCountError(CaptureError):
 
 
 def to_one_line(text: object) -> str:
-    """Return the start of a message as one line of bounded length."""
-    flat = " ".join(str(text).split())
-    return flat if len(flat) <= LONGEST_MESSAGE else flat[: LONGEST_MESSAGE - 1] + "…"
+    """Return a message as one line of bounded length: how it begins, and its last words, which hold the cause.
+
+    Codes of a terminal are left out, and so are a traceback, what a layer was called with, and pages to read.
+
+    Example:
+        >>> to_one_line("in user code:\\n\\n  File \\"a.py\\", line 7, in f\\n    g()\\n\\n  TypeError: no x")
+        'TypeError: no x'
+    """
+    told = _ASIDE.sub("", _TERMINAL_CODES.sub("", str(text)))
+    flat = " ".join(told.split())
+    if len(flat) <= LONGEST_MESSAGE:
+        return flat
+    start = flat[: LONGEST_MESSAGE // 3].rpartition(" ")[0]
+    return f"{start} … {flat[len(start) + 3 - LONGEST_MESSAGE :].partition(' ')[2]}"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and the message of an exception as one line."""
+    kind, message = f"{type(error).__name__}: ", to_one_line(error)
+    return message if message.startswith(kind) else f"{kind}{message}"
 
 
 def find_user_line(error: BaseException, folders: Sequence[str]) -> str | None:
     """Return `file.py, line N` of the innermost frame in the user's folders."""
-    where = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if any(is_own_file(frame.filename, folder) for folder in folders):
-            where = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
-    return where
+    places = find_own_places(walk_traceback(error), folders)
+    return name_place(*places[-1]) if places else None
+
+
+def name_place(file: str, line: int) -> str:
+    """Return a place in a file for the user; in a notebook, the cell and its line."""
+    cell, line = find_cell(Path(file), line)
+    return f"{os.path.basename(file)}, {f'cell {cell}, ' if cell else ''}line {line}"
+
+
+def walk_traceback(error: BaseException) -> list[tuple[str, int]]:
+    """Return file and line of each frame that an exception went through, the outermost first."""
+    return [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def walk_frames(frame: FrameType | None) -> list[tuple[str, int]]:
+    """Return file and line of a frame and of those that called it, the outermost first."""
+    places = []
+    while frame is not None:
+        places.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return places[::-1]
+
+
+def find_own_places(places: Iterable[tuple[str, int]], folders: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the places in the user's own files."""
+    return [place for place in places if any(is_own_file(place[0], folder) for folder in folders)]
 
 
 def is_own_file(filename: str, folder: str) -> bool:
     """Return whether a file lies in a folder of the user's, and belongs to no installed package."""
     path = os.path.abspath(filename)
-    if filename.startswith("<") or "site-packages" in path or path.startswith(_INSTALLED):
+    if not filename.endswith(SOURCES) or "site-packages" in path or path.startswith(_INSTALLED):
         return False
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
@@ -93,16 +149,75 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         return CaptureError(
             f"{where}: {_format_syntax_error(error)}", hint="correct the syntax error, then run again"
         )
-    if isinstance(error, ModuleNotFoundError):
-        return CaptureError(
-            f"{where}: {to_one_line(error)}",
-            hint=f"install `{error.name}` where gpuplan is installed{suggest_function(script)}",
-        )
+    if isinstance(error, ImportError) and (missing := _explain_missing(error, script)):
+        return CaptureError(f"{where}: {to_one_line(error)}", hint=missing)
     at = f" ({line})" if line is not None else ""
-    fault = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
-    missing = describe_missing_data(error, where=where, script=script, folders=folders, is_own=is_own_file)
-    message, hint = missing or ("", _build_hint(error, script))
-    return CaptureError(message or fault, hint=hint)
+    fault = f"{name} {doing}{at}: {describe_error(error)}"
+    missing_data = describe_missing_data(error, where=where, script=script, folders=folders, is_own=is_own_file)
+    message, hint = missing_data or ("", _build_hint(error, script))
+    if message:
+        return CaptureError(message, hint=hint)
+    message, own = fault, find_own_backend()
+    if own is None or _is_of_surroundings(error) or not _is_of_keras(error):
+        return CaptureError(message, hint=hint)
+    return BackendError(message, hint=hint, backend=own)
+
+
+def find_own_backend() -> str | None:
+    """Return the backend that the user set, if the code is traced on another one."""
+    wanted, traced = (os.environ.get(name) for name in ("KERAS_BACKEND", TRACED_ON))
+    return None if traced is None or wanted == traced else wanted
+
+
+def _is_of_keras(error: BaseException) -> bool:
+    """Return whether an error passed through Keras or JAX, on which alone the backend has an influence."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return any(
+        f"{os.sep}site-packages{os.sep}{name}{os.sep}" in file for file in files for name in ("keras", "jax")
+    )
+
+
+def _is_of_surroundings(error: BaseException | None) -> bool:
+    """Return whether files, variables or input are missing, on every backend; Keras raises it as another error."""
+    while error is not None:
+        if isinstance(error, OSError | EOFError) or (isinstance(error, KeyError) and _is_missing_variable(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+# Modules that Keras removed, with what replaces each.
+REMOVED_MODULES = {
+    "keras.engine": "keras.layers` or `keras.Model",
+    "keras.layers.core": "keras.layers",
+    "keras.layers.convolutional": "keras.layers",
+    "keras.layers.merge": "keras.layers",
+    "keras.layers.normalization": "keras.layers",
+    "keras.layers.recurrent": "keras.layers",
+    "keras.layers.advanced_activations": "keras.layers",
+    "keras.objectives": "keras.losses",
+    "keras.preprocessing.text": "keras.layers.TextVectorization",
+    "keras.utils.np_utils": "keras.utils",
+    "keras.utils.generic_utils": "keras.utils",
+    "keras.utils.training_utils": "keras.utils",
+    "keras.wrappers.scikit_learn": "keras.wrappers",
+    "keras.backend.tensorflow_backend": "keras.backend",
+    "keras.optimizers.schedules.learning_rate_schedule": "keras.optimizers.schedules",
+}
+
+
+def _explain_missing(error: ImportError, script: str) -> str:
+    """Return what to do about a module that could not be imported; empty where it is there and lacks a name."""
+    name = (error.name or "").replace("tensorflow.keras", "keras").replace("tf_keras", "keras")
+    place = next((place for place in REMOVED_MODULES if f"{name}.".startswith(f"{place}.")), None)
+    if place is not None:
+        return f"Keras 3 removed `{place}`; use `{REMOVED_MODULES[place]}`{suggest_function(script)}"
+    package = name.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package:
+        return ""
+    if package in sys.modules or find_spec(package) is not None:
+        return f"the `{package}` that is installed has no `{name}`: another version of it had"
+    return f"install `{error.name}` where gpuplan is installed{suggest_function(script)}"
 
 
 def suggest_function(script: str) -> str:
@@ -112,11 +227,14 @@ def suggest_function(script: str) -> str:
 
 def _build_hint(error: BaseException, script: str) -> str:
     if not script.endswith(".py"):
-        return "build it in Python to see the full traceback"
+        way = "run the cells before it in Jupyter" if script.endswith(NOTEBOOK) else "build it in Python"
+        return f"{way} to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
         return f"gpuplan withholds most environment variables; `GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this on"
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
+    if "TPU" in str(error) or "TPUClusterResolver" in str(error):
+        return f"no TPU is here: {WAY_OUT.format(name=script)}; `--accelerator TPU-v5e` then plans it on one"
     return f"run `python {script}` to see the full traceback, or {WAY_OUT.format(name=script)}"
 
 
@@ -134,8 +252,8 @@ def _format_syntax_error(error: SyntaxError) -> str:
 def _find_required_backend(error: BaseException, folders: Sequence[str]) -> str | None:
     """Return the backend required by the code, if that caused the error."""
     if isinstance(error, ModuleNotFoundError):
-        package = (error.name or "").split(".")[0]
-        return package if package in OTHER_BACKENDS else None
+        package = (error.name or "").partition(".")[0]
+        return package if package in OTHER_BACKENDS and find_spec(package) is None else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for backend in OTHER_BACKENDS:
             ours = backend == os.environ.get(TRACED_ON)

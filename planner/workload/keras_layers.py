@@ -34,6 +34,14 @@ def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:
     return (model.trainable_variables, model.non_trainable_variables, *trained)
 
 
+def list_optimizers(model: Any) -> list[Any]:
+    """Return the optimizers of a model: that of `compile()`, and those that it holds for its own `train_step`."""
+    import keras
+
+    found = [one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)]
+    return list({id(one): one for one in found}.values())
+
+
 @contextmanager
 def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
     """Context in which attributes of modules, classes and objects have other values, past the tracking of Keras.

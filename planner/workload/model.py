@@ -263,6 +263,7 @@ class Workload(Frozen):
         divided: The step of one device that holds parts of the variables, under that layout or by tensor
             parallelism; None where every device holds all of them.
         quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
+        unplanned: Phases of the script besides these, or the end of what was followed, each with the reason.
     """
 
     model: str
@@ -295,6 +296,15 @@ class Workload(Frozen):
     gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
     quantization: str | None = None
+    unplanned: tuple[str, ...] = ()
+
+    @property
+    def why_partial(self) -> str:
+        """What of the script is planned and why not the rest, as a sentence; empty for all of it."""
+        if not self.unplanned:
+            return ""
+        planned, why = len(self.phases), "; ".join(self.unplanned)
+        return f"{planned} of at least {planned + len(self.unplanned)} phases could be planned; {why}."
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:

@@ -1,6 +1,6 @@
 """Grammar of the MODEL argument for the command line and the Python API.
 
-    train.py                                  a training script, unchanged
+    train.py, train.ipynb                     a training script or notebook, unchanged
     models.py:vgg13?image_size=128            a function in a file
     my.package:build                          a function in a module
     ResNet50, keras.applications.VGG16?classes=10   a Keras application
@@ -29,6 +29,7 @@ from .script_text import suggest_builders
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
     ".py": "script",
+    ".ipynb": "script",
     ".keras": "saved_model",
     ".h5": "saved_model",
     ".hdf5": "saved_model",

@@ -34,6 +34,8 @@ def lay_out(layout: DeviceLayout | None, **facts: object) -> Workload:
     [
         (None, Question(), ("strong", Sharding.NONE)),
         (COPIES, Question(), ("strong", Sharding.NONE)),
+        (replace(COPIES, keeps_batch=True), Question(), ("weak", Sharding.NONE)),
+        (replace(COPIES, keeps_batch=True), Question(scaling="strong"), ("strong", Sharding.NONE)),
         (DIVIDED, Question(), ("strong", Sharding.SCRIPT)),
         (DIVIDED, Question(scaling="weak"), ("weak", Sharding.SCRIPT)),
         (DIVIDED, Question(shard=(Sharding.NONE,)), ("strong", Sharding.NONE)),

@@ -208,11 +208,10 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
             "URLError",
             "run it where that can be reached",
         ),
-        (MODEL + "model.train_on_batch(np.zeros((2, 4)), np.zeros((2, 1)))", "train_on_batch()", "build"),
         (
             MODEL
             + "weights = model.trainable_variables\nmodel.optimizer.apply([w * 0 for w in weights], weights)",
-            "a loop of its own",
+            "a loop of its own whose step is not under `jax.jit`",
             "build_model",
         ),
         (MODEL + "model.fit(42)", "cannot read the data", "PyDataset"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 
@@ -267,26 +268,133 @@ def test_a_task_built_like_one_of_keras_hub(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("rest", "why"),
+    [
+        ("1 / 0\nbuild().fit(x, y)", "failed at train.py, line 11 (ZeroDivisionError"),
+        ("import os; os._exit(3)", "ended by itself (exit code 3)"),
+        ("import time; time.sleep(300)", "took longer than 12s"),
+        ("build().fit(42)", "fit() at train.py, line 11 is not: cannot read the data"),
+        ("build().fit(iter(x) if 1 / 0 else 1)", "failed at train.py, line 11 (ZeroDivisionError"),
+    ],
+)
+def test_a_plan_of_some_phases_says_so(tmp_path: Path, rest: str, why: str) -> None:
+    """What was found is planned, and the sentence counts one phase more, at least, with the reason."""
+    terms = ScriptOptions(timeout_s=12.0 if "sleep" in rest else 300.0)
+    workload = follow(tmp_path, f"build().fit(x, y, epochs=3)\n{rest}", script=terms)
+
+    assert lengths(workload) == [(1, 3, 12, WHOLE)]
+    assert len(workload.unplanned) == 1
+    assert why in workload.unplanned[0]
+    assert workload.why_partial == f"1 of at least 2 phases could be planned; {workload.unplanned[0]}."
+    assert Workload.from_json(workload.to_json()) == workload
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("rest", "note"),
     [
         ("1 / 0", "failed at train.py, line 11 (ZeroDivisionError"),
-        ("import os; os._exit(3)", "ended by itself (exit code 3)"),
-        ("import time; time.sleep(300)", "took longer than 12s"),
-        ("build().fit(42)", "fit() at train.py, line 11 is not counted: cannot read the data"),
         ("open('weights.txt', 'w').write('new'); import os; os.system('rm weights.txt')", "os.system after fit()"),
     ],
 )
-def test_phases_until_an_early_end_are_kept(
+def test_a_script_that_fails_after_its_last_phase_is_planned_whole(
     tmp_path: Path, rest: str, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was found so far is planned, and a note says where it ended; the user's files stay as they are."""
+    """Nothing is left that trains; a note says where it ended, and the user's files stay as they are."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.txt").write_text("trained")
-    workload = follow(tmp_path, f"build().fit(x, y, epochs=3)\n{rest}", script=ScriptOptions(timeout_s=12.0))
+    workload = follow(tmp_path, f"build().fit(x, y, epochs=3)\n{rest}")
 
     assert lengths(workload) == [(1, 3, 12, WHOLE)]
-    assert any(note in one for one in workload.notes)
+    assert (workload.unplanned, workload.why_partial) == ((), "")
+    assert any(note in one and "nothing after it trains" in one for one in workload.notes)
     assert (tmp_path / "weights.txt").read_text() == "trained"
+
+
+@pytest.mark.slow
+def test_a_text_generator_that_samples_from_its_predictions(tmp_path: Path) -> None:
+    """40 epochs of 4 steps: probabilities are 1/16, from `predict`, `predict_on_batch` and the model itself."""
+    workload = follow(
+        tmp_path,
+        """
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="softmax")])
+        model.compile("rmsprop", "sparse_categorical_crossentropy")
+        def sample(chances):
+            chances = np.exp(np.log(np.asarray(chances).astype("float64")) / 0.5)
+            return np.argmax(np.random.multinomial(1, chances / chances.sum(), 1))
+        for epoch in range(40):
+            model.fit(x, np.zeros(100))
+            for predict in (model.predict, model.predict_on_batch, model):
+                found = np.asarray(predict(x[:3]))
+                assert found.shape == (3, 16) and found.dtype == "float32" and (found == 1 / 16).all()
+                sample(found[0])
+        regression = build()
+        assert (regression.predict(x) == 0).all()
+        """,
+    )
+
+    assert lengths(workload) == [(40, 40, 160, 8 * 16 + 16)]
+    assert workload.unplanned == ()
+
+
+@pytest.mark.slow
+def test_data_that_does_not_know_its_length_is_counted(tmp_path: Path) -> None:
+    """Seven batches of 10, the last of 5: 65 samples; 7 steps x 2 and 3 epochs; 10 samples to validate."""
+    workload = follow(
+        tmp_path,
+        """
+        class Rows:
+            def __iter__(self):
+                for first in range(0, 65, 10):
+                    yield x[first : min(first + 10, 65)], y[first : min(first + 10, 65)]
+        def one():
+            yield x[:10], y[:10]
+        rows = Rows()
+        build().fit(rows.__iter__(), validation_data=one())
+        def endless():
+            while True:
+                yield x[:10], y[:10]
+        build().fit(endless(), steps_per_epoch=5, epochs=3)
+        """,
+    )
+
+    assert lengths(workload) == [(1, 1, 7, WHOLE), (1, 3, 15, WHOLE)]
+    assert [one.samples for one in workload.phases] == [65, 50]
+
+
+@pytest.mark.slow
+def test_samples_of_phases_of_unknown_length(tmp_path: Path) -> None:
+    """`--samples 100` at a batch of 10: 10 steps x 2 epochs and 10 x 5."""
+    body = """
+        def endless():
+            while True:
+                yield x[:10], y[:10]
+        build().fit(endless(), epochs=2)
+        build().fit(endless(), epochs=5)
+    """
+
+    assert lengths(follow(tmp_path, body)) == [(1, 2, None, WHOLE), (1, 5, None, WHOLE)]
+    assert lengths(follow(tmp_path, body, samples=100)) == [(1, 2, 20, WHOLE), (1, 5, 50, WHOLE)]
+
+
+@pytest.mark.slow
+def test_a_notebook_with_kinetic_and_pictures(tmp_path: Path) -> None:
+    """4 steps x 3 epochs; magics are left out, `@kinetic.run` runs here, and `plot_model` needs no pydot."""
+    cells = [
+        f"%matplotlib inline\n!pip install keras{HEAD}",
+        "import kinetic\n@kinetic.run(accelerator='v5e-1')\ndef train(epochs):\n    model = build()\n"
+        "    keras.utils.plot_model(model, show_shapes=True)\n"
+        "    return model.fit(x, y, epochs=epochs).history",
+        "%%bash\nls",
+        "assert len(train(3)['loss']) == 3\nx = 1\n1 / 0",
+        "build().fit(x, y)",
+    ]
+    sources = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    (tmp_path / "train.ipynb").write_text(json.dumps({"cells": sources, "nbformat": 4}), encoding="utf-8")
+    workload = load_workload("train.ipynb", options=WorkloadOptions(use_cache=False), base=tmp_path)
+
+    assert lengths(workload) == [(1, 3, 12, WHOLE)]
+    assert "failed at train.ipynb, cell 4, line 3 (ZeroDivisionError" in workload.unplanned[0]
 
 
 @pytest.mark.slow

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
-from ..errors import OTHER_BACKENDS, BackendError, build_user_code_error
+from ..device_layout import Strategy
+from ..errors import NOT_TRACED, BackendError, build_user_code_error
 from ..keras_layers import replacing
 from ..model import Workload
-from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions, compute_run_steps, map_specs
-from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
+from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
+from .first_step import (
+    build_output,
+    build_training_state,
+    compile_model,
+    enter_strategy,
+    get_attribute,
+    require_backend_of_step,
+)
+from .fit_inputs import FitInputs, pack_batch, validate_names
 from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
 from .model_facts import (
     find_layer_sizes,
@@ -68,31 +77,6 @@ def find_tf32_products() -> Literal["all", "convolutions", "none"]:
     return "none" if jax.config.jax_default_matmul_precision in FULL_FLOAT32 else "all"
 
 
-def require_backend_of_step(model: Any, text: str) -> None:
-    """Raise BackendError if the model's own `train_step` uses another framework than the current backend.
-
-    Keras passes other arguments to `train_step` on JAX, so that it would fail without naming the framework.
-
-    Args:
-        model: Keras model.
-        text: Reference as given by the user.
-    """
-    import keras
-
-    step = getattr(type(model), "train_step", None)
-    code, names = getattr(step, "__code__", None), getattr(step, "__globals__", {})
-    if code is None or names.get("__name__", "").split(".")[0] == "keras":
-        return
-    used = {getattr(names.get(name), "__name__", "").split(".")[0] for name in code.co_names}
-    for backend in OTHER_BACKENDS:
-        if backend in used and backend != keras.backend.backend():
-            raise BackendError(
-                f"{text}: `train_step` of {type(model).__name__} needs the {backend} backend",
-                hint=f"`pip install 'gpuplan[{backend}]'`",
-                backend=backend,
-            )
-
-
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
 
@@ -103,20 +87,20 @@ class RunProperties:
     Args:
         text: Reference as given by the user.
         feed: Input of `fit()`; empty if there was none.
-        epochs: Passes over the samples; None when unknown [-].
         folders: Folders of the user's files, to locate the line of an error.
         compiled: Whether XLA compiles the step; None for the model's setting.
         notes: Sentences for the user.
         states_devices: Whether the user's code states the number of its devices.
+        strategy: Strategy of `tf.distribute` in the user's code; None for none.
     """
 
     text: str
     feed: FitInputs = field(default_factory=FitInputs)
-    epochs: int | None = None
     folders: tuple[str, ...] = ()
     compiled: bool | None = None
     notes: tuple[str, ...] = ()
     states_devices: bool = False
+    strategy: Strategy | None = None
 
 
 def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOptions) -> Workload:
@@ -136,29 +120,18 @@ class ModelAssembler:
     """
 
     def __init__(self, model: Any, *, run: RunProperties) -> None:
-        """Take a model.
-
-        Args:
-            model: Model whose variables may be abstract.
-            run: Properties of the run.
-        """
+        """Take a model, whose variables may be abstract, and the properties of its run."""
         self.model, self.run = model, run
         self._compiled: tuple[SpecTree, list[str]] | None = None  # its targets, and notes
         self._names: dict[str, int] | None = None
         self._traced: dict[bool, KnownSteps] = {}
 
     def assemble(self, options: WorkloadOptions) -> Workload:
-        """Trace one step and build the workload.
-
-        Args:
-            options: Of the run; `batch_size`, `remat` and `tensor` may differ between calls.
-
-        Raises:
-            UsageError, CaptureError: As for `assemble_workload`.
-        """
+        """Do as `assemble_workload` does; `batch_size`, `remat` and `tensor` may differ between calls."""
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
-        require_backend_of_step(model, run.text)
+        if options.mode == "train":
+            require_backend_of_step(model, run.text)
         notes = list(run.notes)
         batch_size = resolve_batch_size(model, run, options, notes)
         try:
@@ -166,22 +139,24 @@ class ModelAssembler:
         except (GpuplanError, MemoryError):
             raise
         except Exception as error:
-            doing = "cannot be traced"
-            raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
+            fault = build_user_code_error(error, name=run.text, doing=NOT_TRACED, folders=run.folders)
+            if isinstance(fault, BackendError):
+                raise fault from error
+            raise BackendError(str(fault), hint=fault.hint, backend=None) from error
 
     def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
         from ..trace.backends.current import trace_on_backend
 
         model, run, feed = self.model, self.run, self.run.feed
         x = read_input_specs(model, run.text) if feed.x is None else feed.x
-        with recomputing_layers(model, options) as recomputed:
+        with enter_strategy(model), recomputing_layers(model, options) as recomputed:
             notes += recomputed
-            output = build_symbolic_output(model, x, batch_size)
-            y = self._compile(output, options)
-            if self._compiled is not None:
-                notes += self._compiled[1]
+            output = build_output(model, x, batch_size, mode=options.mode)
+            data = x
             if options.mode == "train":
-                build_training_state(model, y, output)
+                y = self._compile(output, options, notes)
+                data = pack_batch(x, y, feed.sample_weight, parts=feed.parts)
+                build_training_state(model, data, output, batch_size=batch_size)
             placement = scripted = find_distribution(model, mode=options.mode)
             if options.tensor is not None:
                 placement = place_in_parts(model, options.tensor, mode=options.mode)
@@ -189,7 +164,7 @@ class ModelAssembler:
             with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
                 traced = trace_on_backend(
                     model,
-                    (x, y, feed.sample_weight),
+                    data,
                     batch_size=batch_size,
                     mode=options.mode,
                     placement=placement,
@@ -197,32 +172,26 @@ class ModelAssembler:
                 )
         notes += (*note_accumulation(accumulation_steps), *traced.notes)
         workload = replace(
-            _build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
-            layout=build_script_layout(model, scripted, mode=options.mode, states_devices=run.states_devices),
+            build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
+            layout=build_script_layout(
+                model, scripted, mode=options.mode, states_devices=run.states_devices, strategy=run.strategy
+            ),
             tokens_per_sample=find_tokens_per_sample(x, output),
         )
         return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 
-    def _compile(self, output: Any, options: WorkloadOptions) -> SpecTree:
-        """Compile the model for training, once, and return its targets."""
-        if options.mode != "train":
-            return self.run.feed.y
+    def _compile(self, output: Any, options: WorkloadOptions, notes: list[str]) -> SpecTree:
+        """Compile the model for training, once, and return its targets; add its notes."""
         if self._compiled is None:
-            notes: list[str] = []
-            y = compile_model(self.model, output, self.run.feed, options=options, notes=notes)
-            self._compiled = y, notes
+            own: list[str] = []
+            y = compile_model(self.model, output, self.run.feed, options=options, notes=own)
+            self._compiled = y, own
+        notes += self._compiled[1]
         return self._compiled[0]
 
 
 def restore_names(known: dict[str, int] | None) -> dict[str, int]:
-    """Set Keras's counters of names as they were, so that what is made in a trace has the same names in the next.
-
-    Args:
-        known: Result of the first call; None in that call.
-
-    Returns:
-        The counters.
-    """
+    """Set Keras's counters of names as at the first call, so that each trace gives the same names; return them."""
     from keras.src.backend.common import global_state
 
     counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
@@ -232,7 +201,7 @@ def restore_names(known: dict[str, int] | None) -> dict[str, int]:
     return dict(counters)
 
 
-def _build_workload(
+def build_workload(
     model: Any,
     run: RunProperties,
     options: WorkloadOptions,
@@ -241,7 +210,6 @@ def _build_workload(
     batch_size: int,
     notes: list[str],
 ) -> Workload:
-    samples, epochs, steps = _compute_run_length(run, options, batch_size)
     precision, quantization = find_precision(model)
     return Workload(
         model=run.text,
@@ -249,12 +217,8 @@ def _build_workload(
         batch_size=batch_size,
         precision=options.precision or precision,
         quantization=quantization,
-        compiled=_is_compiled(model, run, options),
-        samples=samples,
-        epochs=epochs,
-        steps=steps,
-        validation_samples=run.feed.validation_samples,
-        parameters=model.count_params(),
+        compiled=run.compiled if run.compiled is not None else bool(model.jit_compile) and not model.run_eagerly,
+        parameters=sum(prod(v.shape) for v in model.weights),
         trainable_parameters=sum(prod(v.shape) for v in model.trainable_weights),
         memory=traced.memory,
         ops=traced.ops,
@@ -266,7 +230,7 @@ def _build_workload(
             *note_lost_gradient(model, traced.ops, options),
         ),
         versions=_read_versions(),
-        distribution=get_distribution_name(),
+        distribution=get_distribution_name(run.strategy),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
@@ -292,16 +256,16 @@ def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions,
 
 
 def _find_fixed_batch_size(model: Any) -> int | None:
-    inputs = _get_attribute(model, "inputs") or ()
+    inputs = get_attribute(model, "inputs") or ()
     return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
 
 
 def read_input_specs(model: Any, text: str) -> SpecTree:
     import keras
 
-    tensors = _get_attribute(model, "input")
+    tensors = get_attribute(model, "input")
     if tensors is None:
-        flat = _get_attribute(model, "inputs")
+        flat = get_attribute(model, "inputs")
         tensors = flat[0] if flat and len(flat) == 1 else flat
     if tensors is None:
         return _read_build_specs(model, text)
@@ -342,84 +306,6 @@ def _read_build_specs(model: Any, text: str) -> SpecTree:
     return ArraySpec(tuple(shape)[1:], "float32")
 
 
-def _get_attribute(model: Any, name: str) -> Any:
-    """Return a property for which Keras raises until the model was called."""
-    try:
-        return getattr(model, name, None)
-    except (AttributeError, ValueError):
-        return None
-
-
-def _compute_run_length(
-    run: RunProperties, options: WorkloadOptions, batch_size: int
-) -> tuple[int | None, int | None, int | None]:
-    """Return samples, epochs and steps, as requested or else captured."""
-    feed = run.feed
-    samples = options.samples or feed.samples
-    epochs = options.passes or run.epochs
-    if options.steps is not None:
-        return samples, epochs, options.steps
-    as_captured = options.samples is None and batch_size == feed.batch_size
-    if as_captured and feed.steps_per_epoch is not None and epochs is not None:
-        return samples, epochs, feed.steps_per_epoch * epochs
-    return samples, epochs, compute_run_steps(samples=samples, batch_size=batch_size, epochs=epochs)
-
-
-# --- building ---------------------------------------------------------------------------------------------
-
-
-def build_symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
-    """Return the model's output as KerasTensors, building the model if necessary."""
-    import keras
-
-    if all(layer.built for layer in model._flatten_layers()):
-        outputs = _get_attribute(model, "outputs")
-        if outputs and len(outputs) == 1:
-            return outputs[0]
-        if outputs and (known := _get_attribute(model, "output")) is not None:
-            return known
-    return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
-
-
-def compile_model(
-    model: Any, output: Any, feed: FitInputs, *, options: WorkloadOptions, notes: list[str]
-) -> SpecTree:
-    """Compile a model that is not compiled or needs another loss; return its targets."""
-    if not model.compiled or options.loss or options.optimizer:
-        loss = options.loss or (model.loss if model.compiled else None)
-        optimizer = options.optimizer or (model.optimizer if model.compiled else None)
-        if not model.compiled:
-            notes.append(_format_compile_note(loss, optimizer))
-        chosen = loss or choose_loss(model, output, feed.y)
-        model.compile(optimizer=optimizer or "adam", loss=chosen)
-    return build_target_specs(model, output) if feed.x is None else feed.y
-
-
-def _format_compile_note(loss: Any, optimizer: Any) -> str:
-    parts = []
-    if loss is None:
-        parts.append("a loss matching its output")
-    if optimizer is None:
-        parts.append("Adam")
-    return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} assumed"
-
-
-def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
-    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`.
-
-    Keras itself would trace the whole model again (5 s for ResNet-50); the parts can be built from shapes.
-    """
-    import keras
-
-    targets = map_specs(lambda spec: keras.KerasTensor((None, *spec.shape), spec.dtype), y)
-    for name in ("_compile_metrics", "_compile_loss"):
-        part = getattr(model, name, None)
-        if part is not None and not part.built and targets is not None:
-            part.build(targets, output)
-    if model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-
-
 def without_device_pinning(model: Any) -> AbstractContextManager[None]:
     """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
 
@@ -427,17 +313,6 @@ def without_device_pinning(model: Any) -> AbstractContextManager[None]:
     """
     name = "_enforce_jax_state_sharding"
     return replacing((model, name, lambda *parts: parts)) if hasattr(type(model), name) else nullcontext()
-
-
-# --- facts ------------------------------------------------------------------------------------------------
-
-
-def _is_compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:
-    if options.compiled is not None:
-        return options.compiled
-    if run.compiled is not None:
-        return run.compiled
-    return bool(model.jit_compile) and not model.run_eagerly
 
 
 def _read_versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError, near_names_hint
-from ..errors import CaptureError, to_one_line
+from ..errors import BackendError, CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, iter_specs, map_specs
 
 EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
@@ -22,6 +22,7 @@ class FitInputs:
 
     Args:
         x, y, sample_weight: Specs nested like the data; None if not given, all of them without `fit()`.
+        parts: As for `pack_batch`.
         batch_size: Samples per step; None if unknown [-].
         samples: Training samples per epoch; None if unknown [-].
         steps_per_epoch: Steps per epoch; None if unknown [-].
@@ -31,6 +32,7 @@ class FitInputs:
     x: SpecTree = None
     y: SpecTree = None
     sample_weight: SpecTree = None
+    parts: int | None = None
     batch_size: int | None = None
     samples: int | None = None
     steps_per_epoch: int | None = None
@@ -38,10 +40,7 @@ class FitInputs:
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
-    """Describe the data arguments of a `fit()` call.
-
-    Args:
-        arguments: Arguments of the call by name, including defaults.
+    """Describe the data among the arguments of a `fit()` call, by name and with defaults.
 
     Raises:
         CaptureError: The data is of a type unsupported by Keras, or has no first batch.
@@ -55,8 +54,24 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
         feed = _describe_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
     feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
-        return replace(feed, sample_weight=ArraySpec((), "float32"))
+        return replace(feed, sample_weight=ArraySpec((), "float32"), parts=None)
     return feed
+
+
+def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int | None = None) -> SpecTree:
+    """Return a batch as Keras hands it to `train_step`.
+
+    `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
+    itself (`pack_x_y_sample_weight`, Keras 3.15).
+
+    Example:
+        >>> pack_batch("x", None, None), pack_batch(["a", "b"], None, None), pack_batch("x", "y", None)
+        ('x', (['a', 'b'],), ('x', 'y'))
+    """
+    if parts is None:
+        given = 1 if isinstance(x, (list, tuple)) else 0
+        parts = given if y is None else 2 if sample_weight is None else 3
+    return (x, y, sample_weight)[:parts] if parts else x
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
@@ -132,10 +147,12 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
         raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
     batch_size = _count_samples(x)
     steps = steps_per_epoch or batches
+    alone = 1 if isinstance(data, keras.utils.PyDataset) and not isinstance(batch, dict) else 0
     return FitInputs(
         x=map_specs(_build_spec, x),
         y=map_specs(_build_spec, y),
         sample_weight=map_specs(_build_spec, sample_weight),
+        parts=len(batch) if isinstance(batch, (list, tuple)) else alone,
         batch_size=batch_size,
         samples=steps * batch_size if steps else None,
         steps_per_epoch=steps,
@@ -179,16 +196,15 @@ def _build_spec(array: Any) -> ArraySpec:
     if hasattr(array, "to_numpy"):  # a pandas frame or series
         array = array.to_numpy()
     try:
-        dtype = keras.backend.standardize_dtype(array.dtype)
+        is_text = getattr(array.dtype, "kind", "") in ("S", "U", "O")
+        dtype = "string" if is_text else keras.backend.standardize_dtype(array.dtype)
     except (ValueError, AttributeError):
-        raise CaptureError(
-            f"fit() was given an array of type `{getattr(array, 'dtype', '?')}`",
-            hint="text needs the tensorflow backend, which this version cannot trace: encode it as integers",
-        ) from None
-    if dtype == "string":
-        raise CaptureError(
-            "fit() was given text, which needs the tensorflow backend, and this version cannot trace that",
-            hint="encode the text as integers before fit(), or call TextVectorization in the data pipeline",
+        kind = getattr(array, "dtype", "?")
+        raise CaptureError(f"fit() was given an array of type `{kind}`", hint=f"pass {EVERY_KIND}") from None
+    if dtype == "string" and keras.backend.backend() != "tensorflow":
+        hint = "encode the text as integers before fit(), or call TextVectorization in the data pipeline"
+        raise BackendError(
+            "fit() was given text, which needs the tensorflow backend", hint=hint, backend="tensorflow"
         )
     return ArraySpec(tuple(int(n) for n in array.shape[1:]), NARROW.get(dtype, dtype))
 
@@ -199,29 +215,24 @@ LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "
 def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
 
-    Args:
-        model: The Keras model.
-        output: Its symbolic output: KerasTensors, nested.
-        target: Specs of the targets if known; one-hot targets use the dense cross-entropy.
+    Of known targets, those that are one-hot take the dense cross-entropy.
     """
     import keras
 
-    flat_targets = keras.tree.flatten(target) if target is not None else []
-    flat_outputs = keras.tree.flatten(output)
-    if len(flat_targets) != len(flat_outputs):
-        flat_targets = [None] * len(flat_outputs)
-    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)]
+    outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
+    known = targets if len(targets) == len(outputs) else [None] * len(outputs)
+    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(outputs, known, strict=True)]
     return keras.tree.pack_sequence_as(output, losses)
 
 
 def _choose_output_loss(model: Any, output: Any, target: ArraySpec | None) -> str:
-    loss = LOSS_BY_ACTIVATION.get(_find_activation(model, output), "mean_squared_error")
+    loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
     if loss.startswith("sparse") and target is not None and target.shape[-1:] == tuple(output.shape[-1:]):
         return "categorical_crossentropy"
     return loss
 
 
-def _find_activation(model: Any, output: Any) -> str:
+def find_activation(model: Any, output: Any) -> str:
     """Return the name of the last activation before an output; empty if there is none."""
     history = getattr(output, "_keras_history", None)
     layer = history.operation if history is not None else None
@@ -230,9 +241,9 @@ def _find_activation(model: Any, output: Any) -> str:
         layer = layers[-1] if layers else None
     inner = getattr(layer, "layers", None) and getattr(layer, "outputs", None)
     if inner:
-        return _find_activation(layer, inner[0])
-    if type(layer).__name__ == "Softmax":
-        return "softmax"
+        return find_activation(layer, inner[0])
+    if type(layer).__name__ in ("Softmax", "Sigmoid"):
+        return type(layer).__name__.lower()
     return getattr(getattr(layer, "activation", None), "__name__", "")
 
 

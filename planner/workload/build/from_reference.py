@@ -19,13 +19,7 @@ from .saved_model import build_saved_model
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
-    """Build the model of a reference other than a script.
-
-    Args:
-        reference: A function, application, preset or saved model.
-        base: Base folder of references.
-        precision: Dtype policy to use instead of a saved model's own, if any.
-    """
+    """Build the model of a reference other than a script; `precision` takes the place of a saved model's own."""
     if reference.kind == "application":
         return build_application(reference)
     if reference.kind == "saved_model" and reference.path is not None:
@@ -62,11 +56,7 @@ def build_application(reference: Reference) -> Any:
 
 
 def build_function(reference: Reference, *, folder: Path) -> Any:
-    """Import a file or module and call its function, which must return a Keras model.
-
-    Args:
-        reference: Reference of kind `function`.
-        folder: Folder searched first for modules: the base of references.
+    """Import a file or module, sought first in a folder, and call its function, which must return a Keras model.
 
     Raises:
         UsageError: Unknown module or function, invalid arguments, or a result that is not a model.

@@ -130,16 +130,13 @@ def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) ->
     if rank is None:
         return
     names = str(targets).split(",") if targets is not None and not isinstance(targets, list) else targets
-    known = {layer.name for layer in backbone._flatten_layers(include_self=False) if _takes_lora(layer)}
+    layers = backbone._flatten_layers(include_self=False)
+    known = {layer.name for layer in layers if layer.weights and hasattr(layer, "enable_lora")}
     for name in names or ():
         if name not in known:
             own = ", ".join(sorted(known))
             raise UsageError(f"`{text}`: no layer `{name}` takes LoRA", hint=f"its layers that do are {own}")
     backbone.enable_lora(rank, names)
-
-
-def _takes_lora(layer: Any) -> bool:
-    return bool(layer.weights) and hasattr(layer, "enable_lora")
 
 
 @cache
@@ -195,7 +192,8 @@ def _build_saved_backbone(path: Path) -> Any:
 def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
     """Put a backbone under the head of a task."""
     wanted = name or DEFAULT_TASK
-    tasks = {task.__name__: task for task in vars(keras_hub.models).values() if _is_task(keras_hub, task)}
+    kinds = (kind for kind in vars(keras_hub.models).values() if isinstance(kind, type))
+    tasks: dict[str, Any] = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
     base = tasks.get(wanted)
     fitting = [
         task for task in tasks.values() if base and issubclass(task, base) and task.backbone_cls is type(backbone)
@@ -219,10 +217,6 @@ def _require_known(arguments: dict[str, Any], task: type, *, text: str) -> None:
         if name not in known:
             own = ", ".join(sorted(OWN | known))
             raise UsageError(f"`{text}`: {task.__name__} has no argument `{name}`", hint=f"it takes {own}")
-
-
-def _is_task(keras_hub: Any, value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, keras_hub.models.Task)
 
 
 def _fix_length(model: Any, length: int | None, *, text: str) -> Any:

@@ -1,33 +1,31 @@
-"""Layout of a built model on the devices of a mesh: its distribution's, or tensor parallelism."""
+"""Layout of a built model on several devices: its distribution's, its strategy's, or tensor parallelism."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
-from ..device_layout import DeviceLayout
+from ..device_layout import DeviceLayout, Strategy
 from ..keras_layers import group_variables
 from ..trace.division.placement import Placement
 from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
 
 
-def get_distribution_name() -> str:
-    """Return the name of the distribution (`DataParallel`, ...); empty if none is set."""
+def get_distribution_name(strategy: Strategy | None) -> str:
+    """Return the name of the strategy or distribution (`DataParallel`, ...); empty if none is set."""
     import keras
 
+    if strategy is not None:
+        return strategy.name
     known = keras.distribution.distribution()
     return "" if known is None else type(known).__name__
 
 
 def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
-    """Return the placement of a model's variables by the current distribution; None without a distribution.
-
-    Args:
-        model: A `keras.Model` on JAX, its optimizer and metrics built for training; variables may be abstract.
-        mode: Training, or inference, which has neither optimizer nor metrics.
-    """
+    """Return the placement of a built model's variables by the current distribution; None without one."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -59,19 +57,26 @@ def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def build_script_layout(
-    model: Any, placement: Placement | None, *, mode: Literal["train", "infer"], states_devices: bool
+    model: Any,
+    placement: Placement | None,
+    *,
+    mode: Literal["train", "infer"],
+    states_devices: bool,
+    strategy: Strategy | None = None,
 ) -> DeviceLayout | None:
     """Return the layout of a model under the distribution of the user's code; None without one.
 
-    Args:
-        model, mode: As for `find_distribution`.
-        placement: Placement by that distribution.
-        states_devices: Whether the user's code states the number of its devices.
+    `placement` is that of a distribution of Keras; `states_devices`: whether the code says how many it takes.
     """
     import jax
 
     from ..trace.jax.step import build_device_layout
 
+    if strategy is not None:
+        sizes = {} if strategy.devices is None else {"replica": strategy.devices}
+        copies = Placement(mesh=MeshAxes(sizes=sizes, replicas=frozenset(sizes)), divided={})
+        layout = build_device_layout(model, copies, mode=mode, takes_all=strategy.devices is None)
+        return replace(layout, keeps_batch=strategy.keeps_batch)
     if placement is None:
         return None
     takes_all = placement.devices == jax.device_count() and not states_devices
@@ -89,12 +94,7 @@ def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"])
     """Return the placement of a model's variables for tensor parallelism over some devices.
 
     A variable of which no dimension can be divided evenly is held as a whole, like all of layers other than
-    products and look-up tables.
-
-    Args:
-        model: A built model; its variables may be abstract.
-        devices: Devices that share each product [-].
-        mode: Training, whose optimizer state is divided like the variables; or inference.
+    products and look-up tables. State of the optimizer is divided like the variables.
     """
     specs: dict[int, Spec] = {}
     if devices == 1:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from ..keras_layers import iterate_layers, replacing
+from ..keras_layers import iterate_layers, list_optimizers, replacing
 from ..model import LayerSizes
 from ..ops import Op, OpKind
 from ..options import SpecTree, WorkloadOptions, iter_specs
@@ -22,7 +22,8 @@ def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
     import keras
 
     lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
-    returned = {tensor.shape[1] for tensor in keras.tree.flatten(output) if len(tensor.shape) > 2}
+    outputs = () if output is None else keras.tree.flatten(output)
+    returned = {tensor.shape[1] for tensor in outputs if len(tensor.shape) > 2}
     return max(lengths & returned, default=None)
 
 
@@ -74,19 +75,17 @@ def note_lost_gradient(model: Any, ops: Sequence[Op], options: WorkloadOptions) 
 
 
 def find_layer_sizes(model: Any) -> LayerSizes:
-    """Return the sizes of the layers that hold parameters; a shared variable counts for its first layer.
+    """Return the sizes of the layers that hold parameters; a shared variable counts for its first layer."""
+    from ..trace.jax.step import compute_variable_sizes
 
-    Args:
-        model: A built Keras model, whose variables may be abstract.
-    """
     seen: set[int] = set()
     parameters, trainable = [], []
     for variables in _iter_variables(model):
         new = [one for one in variables if id(one) not in seen]
         seen.update(map(id, new))
         if new:
-            parameters.append(_compute_bytes(new))
-            trainable.append(_compute_bytes([one for one in new if one.trainable]))
+            parameters.append(sum(compute_variable_sizes(new)))
+            trainable.append(sum(compute_variable_sizes([one for one in new if one.trainable])))
     return LayerSizes(parameter_bytes=tuple(parameters), trainable_bytes=tuple(trainable))
 
 
@@ -111,12 +110,6 @@ def _list_parameters(layer: Any) -> list[Any]:
     return [*layer._trainable_variables, *(layer._non_trainable_variables if quantized else ())]
 
 
-def _compute_bytes(variables: list[Any]) -> int:
-    from ..trace.jax.step import compute_array_bytes
-
-    return sum(compute_array_bytes(one.shape, one.dtype) for one in variables)
-
-
 NAME = "gradient_accumulation_steps"
 
 
@@ -134,11 +127,11 @@ def updating_in_every_step(model: Any) -> Iterator[int]:
 
 
 def _iterate_optimizers(model: Any) -> Iterator[Any]:
-    """Yield the optimizer of a model, and those inside it (`LossScaleOptimizer`)."""
-    one = getattr(model, "optimizer", None)
-    while one is not None:
-        yield one
-        one = getattr(one, "inner_optimizer", None)
+    """Yield the optimizers of a model, and those inside them (`LossScaleOptimizer`)."""
+    pending = list_optimizers(model)
+    while pending:
+        yield (one := pending.pop(0))
+        pending += [inner for inner in (getattr(one, "inner_optimizer", None),) if inner is not None]
 
 
 def note_accumulation(steps: int) -> tuple[str, ...]:
@@ -159,10 +152,6 @@ def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
 
     Layers are those that the model is made of, as Keras recomputes them: a block of a Transformer keeps its input
     alone. Models inside a model are not layers; theirs are taken. A layer under a scope of its own keeps it.
-
-    Args:
-        model: A `keras.Model`, which is changed.
-        options: Of the run: `remat`.
     """
     if not options.remat:
         return ()

@@ -25,11 +25,7 @@ BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_m
 
 
 def build_saved_model(path: Path, *, precision: str | None) -> Any:
-    """Build the model described by a `.keras` or `.h5` file, compiled as in the file.
-
-    Args:
-        path: The file.
-        precision: Dtype policy to use instead of the file's own, if any.
+    """Build the model described by a `.keras` or `.h5` file, compiled as there; `precision` replaces its policy.
 
     Raises:
         UsageError: The file is not a Keras model, contains code, or needs custom classes.

@@ -14,12 +14,13 @@ import json
 import multiprocessing
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
-from ..errors import DeviceCountError, to_one_line
+from ..errors import LAST_TRACE, BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from ..build.fit_inputs import FitInputs
     from ..model import Workload
     from .stand_in_data import StandInData
+    from .training_loops import LoopStep
 
 INTERRUPTED = 130
-DETAILS = ("backend", "devices", "takes_all")  # of errors
+DETAILS = ("backend", "reached", "devices", "takes_all")  # of errors
 ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
 
@@ -132,8 +134,6 @@ def _import_keras(backend: str, wanted_backend: str | None) -> None:
 
     gc.freeze()
     gc.enable()
-    if backend != "jax":
-        return
     if wanted_backend is None:
         del os.environ["KERAS_BACKEND"]
     else:
@@ -144,13 +144,18 @@ def _backend_note() -> tuple[str, bool | None]:
     """Return the note on the backend, and whether its steps are compiled (None for the model's setting)."""
     import keras
 
-    traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
-    if traced != "jax":
-        return (f"runs on the {traced} backend only, and was traced there", False if traced == "torch" else None)
-    if wanted in (None, "jax"):
+    traced = keras.backend.backend()
+    wanted = os.environ.get("KERAS_BACKEND") or traced
+    compiled = False if wanted == "torch" else None
+    if traced == wanted == "jax":
         return "traced with Keras on JAX", None
-    note = f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work"
-    return note, False if wanted == "torch" else None
+    if traced == "jax":
+        return (
+            f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work",
+            compiled,
+        )
+    instead = "" if traced == wanted else f"set up for the {wanted} backend; "
+    return f"{instead}traced on the {traced} backend, since its step cannot be traced on JAX", compiled
 
 
 def _run_script(
@@ -163,7 +168,8 @@ def _run_script(
     stand_ins: StandInData,
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
-    from ..build.assemble import ModelAssembler, assemble_workload
+    from ..build.assemble import ModelAssembler, assemble_workload, build_workload
+    from ..build.fit_inputs import FitInputs
     from .follow import ScriptFollower, SingleFit
     from .run_script import follow_script
 
@@ -171,8 +177,20 @@ def _run_script(
     describe = _prepare_description(reference, request, notes, stand_ins, folder=path.parent)
 
     def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
-        return assemble_workload(model, run=run, options=options)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed)
+        try:
+            return assemble_workload(model, run=run, options=options)
+        except BackendError as error:
+            if LAST_TRACE in os.environ:
+                raise CaptureError(str(error), hint=error.hint) from error
+            error.reached = follower.reached
+            raise
+
+    def assemble(step: LoopStep) -> Workload:
+        feed = FitInputs(batch_size=step.batch_size)
+        run = replace(describe((), feed=feed), compiled=step.compiled)
+        notes = [*run.notes, "planned from the step of the script's own loop"]
+        return build_workload(step.model, run, options, step.traced, batch_size=step.batch_size, notes=notes)
 
     def save(answer: dict[str, Any]) -> None:
         files = _local_files(reference)
@@ -183,7 +201,7 @@ def _run_script(
         from .lowering import build_answer
 
         feed = read_fit_inputs(arguments)
-        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=1)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed)
         save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
         _end()
 
@@ -191,7 +209,7 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(trace, own=path.parent, folder=result_path.parent, save=save)
+    follower = ScriptFollower(trace, assemble=assemble, own=path.parent, folder=result_path.parent, save=save)
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()
@@ -230,8 +248,9 @@ def _prepare_description(
     """Skip pretrained weights from now on, and return a function that describes a run by its notes and input."""
     from ..build.assemble import RunProperties
     from .run_script import skip_pretrained_weights
+    from .strategies import StrategyWatch
 
-    skipped = skip_pretrained_weights()
+    skipped, strategies = skip_pretrained_weights(), StrategyWatch()
 
     def describe(own: tuple[str, ...], **length: Any) -> RunProperties:
         backend, compiled = _backend_note()
@@ -241,6 +260,7 @@ def _prepare_description(
             compiled=compiled,
             notes=(*notes, backend, *own, *stand_ins.notes, *((PRETRAINED,) if skipped() else ())),
             states_devices=request["states_devices"],
+            strategy=strategies.find(length["feed"].batch_size if "feed" in length else None),
             **length,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -16,12 +15,26 @@ from typing import Any, Literal, NoReturn
 
 from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import BackendError, CaptureError, find_own_frame, to_one_line
+from ..errors import (
+    NOT_TRACED,
+    BackendError,
+    CaptureError,
+    describe_error,
+    find_own_frame,
+    find_own_places,
+    name_place,
+    to_one_line,
+    walk_frames,
+)
 from ..model import Workload
+from ..script_text import can_train_after
+from .data_length import DataCounter
+from .for_loops import end_loops
 from .phases import PhaseRecorder
+from .run_script import EarlyEnd
 from .training_calls import StandIns, find_early_end
+from .training_loops import LoopCounter, LoopStep, TrainingLoops
 from .tuner_search import SearchBudget
-from .watch import WHERE
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -39,6 +52,7 @@ class ScriptFollower(StandIns):
         self,
         trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload],
         *,
+        assemble: Callable[[LoopStep], Workload],
         own: Path,
         folder: Path,
         save: Callable[[dict[str, Any]], None],
@@ -47,16 +61,20 @@ class ScriptFollower(StandIns):
 
         Args:
             trace: As for `PhaseRecorder`.
+            assemble: Function that makes a workload of a step of a loop.
             own: Folder of the user's own files.
             folder: Folder of the result file.
             save: Function that writes the answer.
         """
         super().__init__(own=own, folder=folder)
         self._save = save
-        self._where = folder / WHERE
         self._recorder = PhaseRecorder(trace)
+        self._counter = DataCounter()
         self._saved_s = self._rested_s = time.monotonic()
-        self._busy = 0
+        self._busy, self._is_watched = 0, False
+        self._trace, self._assemble = trace, assemble
+        self.counter = LoopCounter(str(own))
+        self.loops = TrainingLoops(self.counter, self._add_loop)
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -64,21 +82,54 @@ class ScriptFollower(StandIns):
         """Add a phase, and return its history."""
         with self._working():
             try:
-                feed = read_fit_inputs(arguments)
+                feed = self._counter.complete(read_fit_inputs(arguments), arguments)
                 is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
-            except GpuplanError as error:
+            except Exception as error:  # the data is the user's code
                 if not self.reached or isinstance(error, BackendError):
                     raise
-                self._note(f"{self._line('fit()')} is not counted: {error}")
+                cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
+                cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
+                self._recorder.unplanned[f"{self._line('fit()')} is not: {to_one_line(cause)}"] = None
                 is_new = False
             self._note_early_end(arguments)
-            is_first = not self.reached
             history = super().fit(model, arguments)
-            if is_first:
-                threading.Thread(target=self._watch, daemon=True).start()
+            self._start_watch()
             if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self.save(partial=True)
             return history
+
+    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Add a step, as often as its loop runs, and return unknown metrics."""
+        runs = self.counter.count(self.counter.find_place())
+        with self._working():
+            feed = read_fit_inputs(arguments)
+            key = id(model), str(feed), len(model.trainable_variables)
+            self._add_runs(key, lambda: self._trace(model, feed, 1, arguments), runs)
+        return super().train_on_batch(model, arguments)
+
+    def _add_loop(self, place: object, build: Callable[[], LoopStep], runs: int) -> None:
+        """Add a step of a loop of the script's own."""
+        with self._working():
+            self._add_runs(place, lambda: self._assemble(build()), runs)
+            self.begin()
+
+    def _add_runs(self, key: object, build: Callable[[], Workload], runs: int) -> None:
+        try:
+            is_new = self._recorder.add_runs(key, build, fit_call=self._calls, runs=runs)
+        except GpuplanError as error:
+            if not self.reached or isinstance(error, BackendError):
+                raise
+            cause = str(error).partition(f"{NOT_TRACED}: ")[2] or str(error)
+            self._recorder.unplanned[f"{self._line('the loop')} is not: {to_one_line(cause)}"] = None
+            return
+        if is_new:
+            self._start_watch()
+            self.save(partial=True)
+
+    def give_up_loop(self) -> None:
+        """Note that a loop was left, so that its steps are unknown."""
+        self._recorder.forget_runs()
+        self._note("the steps of a loop of the script cannot be counted: give them by `--steps`")
 
     def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return unknown metrics."""
@@ -86,7 +137,7 @@ class ScriptFollower(StandIns):
         return super().evaluate(model, arguments)
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return zeros; where their shape is unknown, what the untrained model predicts."""
+        """Return a stand-in; where its shape is unknown, what the untrained model predicts."""
         self._count_passes("predict", model, arguments)
         with suppress(Exception):
             return super().predict(model, arguments)
@@ -100,19 +151,23 @@ class ScriptFollower(StandIns):
 
     # --- answer -------------------------------------------------------------------------------------------
 
-    def save(self, *, partial: bool, ended: str = "") -> None:
+    def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
         """Write the phases so far.
 
         Args:
             partial: Whether the script goes on.
-            ended: Why it ended early; empty if it did not.
+            ended: Why it ended early; None if it did not.
         """
         self._saved_s = time.monotonic()
         notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
         if self._protection is not None:
             notes += self._protection.find_notes()
-        if ended:
-            notes += (f"the script was followed until {ended}: what comes after is not counted",)
+        if ended is not None:
+            followed = f"the script was followed until {ended.why}"
+            if ended.cuts:
+                self._recorder.unplanned[followed] = None
+            else:
+                notes += (f"{followed}; nothing after it trains",)
         workload = self._recorder.build_workload(notes=notes)
         self._save({"workload": workload.to_json(), "partial": partial})
 
@@ -137,10 +192,10 @@ class ScriptFollower(StandIns):
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame = find_own_frame(sys._getframe(1), str(self._own))
+        frame = find_own_frame(sys._getframe(1), str(self.own))
         if frame is None:
             return what
-        return f"{what} at {os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
+        return f"{what} at {name_place(frame.f_code.co_filename, frame.f_lineno)}"
 
     # --- rest of the script -------------------------------------------------------------------------------
 
@@ -153,14 +208,19 @@ class ScriptFollower(StandIns):
             self._busy -= 1
             self._rested_s = time.monotonic()
 
+    def _start_watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            threading.Thread(target=self._watch, daemon=True).start()
+
     def _watch(self) -> None:
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
-        where: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            where = json.loads(self._where.read_bytes())
-        line = f"{os.path.basename(where['file'])}, line {where['line']}" if where.get("file") else "a line"
-        self.save(partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()")
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        places = find_own_places(walk_frames(frame), (str(self.own),))
+        at = name_place(*places[-1]) if places else "a line"
+        why = f"{at}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
+        self.save(partial=False, ended=EarlyEnd(why, can_train_after(places)))
         os._exit(0)
 
 
@@ -190,6 +250,13 @@ class SingleFit(StandIns):
         if self._calls == self._fit_call:
             self._use_model(model, arguments)
         return super().fit(model, arguments)
+
+    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Use the model, or return stand-ins of the metrics."""
+        if self._calls == self._fit_call:
+            self._use_model(model, arguments)
+        end_loops()
+        return super().train_on_batch(model, arguments)
 
     def build_missing_error(self, text: str) -> CaptureError:
         """Return the error for a script that ended before the call."""

@@ -17,8 +17,9 @@ from ...files import delete_oldest, get_cache_folder, write_atomically
 from ...profile_schema import PROFILE_SCHEMA
 from ...records import parse_json
 from ...units import MIB
-from ..errors import to_one_line
+from ..errors import name_place, to_one_line
 from ..model import FORMAT, Workload
+from ..notebook import read_source
 from ..options import WorkloadOptions, compute_run_steps, get_keras_policy
 from ..reference import Reference, parse_reference
 from ..script_text import require_keras
@@ -145,33 +146,32 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
             raise ModuleNotFoundError("No module named 'keras'", name="keras")
         answer = trace_in_child(reference.text, base=base, options=traced, argv=argv)
         known = answer["workload"]
-        if options.use_cache and not answer.get("as_stated"):
+        lasts = not answer.get("as_stated") and not known["unplanned"]  # what was in the way may go away
+        if options.use_cache and lasts:
             write_entry(key, workload=answer["workload"], files=answer["files"])
     workload = Workload.from_json(known)
-    if reference.kind == "script" and reference.path is not None and not workload.distribution:
-        workload = replace(workload, distribution=_find_strategy(reference.path, workload.backend))
+    if reference.kind == "script" and reference.path is not None and workload.backend == "torch":
+        workload = replace(workload, distribution=workload.distribution or _find_wrapper(reference.path))
     return _apply_options(workload, options)
 
 
-# What a script of a backend other than JAX distributes its model with, as its text says.
-STRATEGIES = {
-    "tensorflow": ("TPUStrategy", "MultiWorkerMirroredStrategy", "MirroredStrategy"),
-    "torch": ("DistributedDataParallel", "FullyShardedDataParallel"),
-}
+# What a script of PyTorch distributes its model with, as its text says.
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
-def _find_strategy(script: Path, backend: str) -> str:
-    """Return the strategy that a script names; empty for none."""
-    text = script.read_text(encoding="utf-8", errors="replace")
-    return next((name for name in STRATEGIES.get(backend, ()) if name in text), "")
+def _find_wrapper(script: Path) -> str:
+    """Return the wrapper of a model that a script names; empty for none."""
+    text = read_source(script)
+    return next((name for name in WRAPPERS if name in text), "")
 
 
 def _require_syntax(path: Path) -> None:
     try:
-        compile(path.read_bytes(), str(path), "exec")
+        compile(read_source(path), str(path), "exec")
     except SyntaxError as error:
         raise UsageError(
-            f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="correct it, then run again"
+            f"{name_place(str(path), error.lineno or 0)}: syntax error: {error.msg}",
+            hint="correct it, then run again",
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read `{path.name}`: {to_one_line(error)}", hint="give a script") from None
@@ -242,7 +242,7 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
     if options.tokens is not None:
         options = replace(options, samples=_count_samples(workload, options.tokens), epochs=1, tokens=None)
-    is_given = any((options.samples, options.epochs, options.steps)) or options.mode == "infer"
+    is_given = bool(options.epochs or options.steps) or options.mode == "infer"
     if workload.further and is_given:
         note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
         workload = replace(workload, notes=(*workload.notes, note))
@@ -294,4 +294,4 @@ def trace_keras_model(
     from .in_memory import trace_model
 
     workload = trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
-    return workload if options.tokens is None else _apply_options(workload, options)
+    return _apply_options(workload, options)

@@ -72,20 +72,21 @@ def build_answer(
 
 
 def _lower_model(model: Any, *, run: RunProperties, options: WorkloadOptions, platform: str) -> bytes:
-    from ..build.assemble import build_training_state, without_device_pinning
+    from ..build.assemble import without_device_pinning
+    from ..build.first_step import build_training_state
+    from ..build.fit_inputs import pack_batch
     from ..errors import build_user_code_error
     from ..trace.jax.stablehlo import export_step
     from .materialize import build_executable
 
     ready = build_executable(model, run, options, None)
-    specs = (ready.x, ready.y, ready.sample_weight)
+    data, batch_size = ready.x, ready.batch_size
     try:
         if options.mode == "train":
-            build_training_state(ready.model, ready.y, ready.output)
+            data = pack_batch(ready.x, ready.y, ready.sample_weight, parts=run.feed.parts)
+            build_training_state(ready.model, data, ready.output, batch_size=batch_size)
         with without_device_pinning(ready.model):
-            return export_step(
-                ready.model, specs=specs, batch_size=ready.batch_size, mode=options.mode, platform=platform
-            )
+            return export_step(ready.model, data, batch_size=batch_size, mode=options.mode, platform=platform)
     except (GpuplanError, MemoryError):
         raise
     except Exception as error:

@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import GpuplanError
-from ..build.assemble import (
-    RunProperties,
-    build_symbolic_output,
-    compile_model,
-    read_input_specs,
-    resolve_batch_size,
-)
+from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size
+from ..build.first_step import build_output, compile_model
 from ..build.fit_inputs import read_fit_inputs, validate_names
 from ..build.layers_on_shapes import change_layers_on_shapes
 from ..build.model_facts import recompute_layers
@@ -122,7 +117,7 @@ def build_executable(
     try:
         x, y = read_input_specs(model, run.text) if feed.x is None else feed.x, feed.y
         notes += recompute_layers(model, options)
-        output = build_symbolic_output(model, x, batch_size)
+        output = build_output(model, x, batch_size, mode=options.mode)
         if options.mode == "train":
             y = compile_model(model, output, feed, options=options, notes=notes)
     except (GpuplanError, MemoryError):

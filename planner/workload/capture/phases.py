@@ -111,6 +111,7 @@ class PhaseRecorder:
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}
         self.notes: dict[str, None] = {}
+        self.unplanned: dict[str, None] = {}
 
     def _list_distinct(self) -> list[_Phase]:
         return list({id(phase): phase for phase in self._phases.values()}.values())
@@ -145,6 +146,34 @@ class PhaseRecorder:
         phase.calls += calls
         phase.add_model(model)
         return is_new
+
+    def add_runs(self, key: object, build: Callable[[], Workload], *, fit_call: int, runs: int) -> bool:
+        """Add runs of a step of a loop; return whether it is new.
+
+        Args:
+            key: What tells it from other steps.
+            build: Function that traces it.
+            fit_call: Number of calls that train before [-].
+            runs: Number of runs [-].
+
+        Raises:
+            GpuplanError: The step cannot be traced.
+        """
+        phase, is_new = self._phases.get(key), key not in self._phases
+        if phase is None:
+            workload = replace(build(), samples=None, epochs=None, steps=0)
+            phase = self._phases[key] = _Phase(
+                workload=workload, calls=1, fit_call=fit_call, models=weakref.WeakSet(), programs=1
+            )
+        steps = phase.workload.steps
+        phase.workload = replace(phase.workload, steps=None if steps is None else steps + runs)
+        return is_new
+
+    def forget_runs(self) -> None:
+        """Leave open how often the steps of loops run, since one was left."""
+        for phase in self._list_distinct():
+            if phase.workload.epochs is None:
+                phase.workload = replace(phase.workload, steps=None)
 
     def add_passes(self, kind: Literal["evaluate", "predict"], model: Any, feed: FitInputs) -> None:
         """Add a call of `evaluate()` or `predict()` to the last phase that trained its model.
@@ -186,7 +215,8 @@ class PhaseRecorder:
         longest = max(phases, key=lambda one: one.flops_per_step * (one.steps or 1))
         others = tuple(one for one in phases if one is not longest)
         own = dict.fromkeys(note for one in (longest, *others) for note in one.notes)
-        return replace(longest, further=others, notes=(*own, *self.notes, *notes))
+        notes = (*own, *self.notes, *notes)
+        return replace(longest, further=others, notes=notes, unplanned=tuple(self.unplanned))
 
 
 def _repeat(phase: _Phase) -> Workload:

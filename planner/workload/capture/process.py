@@ -18,7 +18,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import GpuplanError, UsageError, escape_controls
-from ..errors import BackendError, CaptureError, is_own_file, suggest_function
+from ..errors import BackendError, CaptureError, is_own_file, name_place, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
 
@@ -28,7 +28,7 @@ _NAMES = frozenset({
     "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD",
     "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
     "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KAGGLEHUB_CACHE",
-    "MPLBACKEND", "MPLCONFIGDIR", "NLTK_DATA", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "TF_CONFIG",
+    "MPLCONFIGDIR", "NLTK_DATA", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "TF_CONFIG",
     "TOKENIZERS_PARALLELISM", "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "GPUPLAN_CACHE_DIR", "GPUPLAN_DATA_DIR",
 })  # fmt: skip
@@ -271,7 +271,7 @@ class ScriptProcess:
             report = json.loads(where.read_bytes())
             self._begun_s = self._begun_s or report["begun_s"]
             if report["file"]:
-                self._at = f"{os.path.basename(report['file'])}, line {report['line']}"
+                self._at = name_place(report["file"], report["line"])
             return where.stat().st_mtime
         return time.time()
 
@@ -285,7 +285,7 @@ class ScriptProcess:
             pass
         for file, line in _FRAME.findall(stuck.read_text(encoding="utf-8", errors="replace")):
             if is_own_file(file, self._own):
-                return f"{os.path.basename(file)}, line {line}"
+                return name_place(file, int(line))
         return ""
 
     def stop(self) -> None:
@@ -323,6 +323,11 @@ def _kill(process: Any) -> None:
         process.kill()
 
 
+# What TensorFlow and its libraries log as they start.
+_LOGGED = re.compile(
+    r"WARNING: All log messages before absl::|[IWE]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d \d\d:.*: [IWE] "
+    r"|To enable the following"
+)
 STDERR = 2
 LINES_SHOWN, KEPT_BYTES, LONGEST_LINE = 20, 2**16, 500
 DRAIN_S = 0.5  # a process that outlives the script may hold its output [s]
@@ -369,7 +374,8 @@ class ScriptOutput:
         if self._thread is None:
             return
         self._thread.join(DRAIN_S)
-        lines = [line for line in self._end.decode(errors="replace").splitlines() if line.strip()]
+        lines = self._end.decode(errors="replace").splitlines()
+        lines = [line for line in lines if line.strip() and not _LOGGED.match(line)]
         if lines:
             sys.stderr.write(f"last lines of the output of {self._name}:\n")
             sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in lines[-LINES_SHOWN:]))

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import builtins
+import linecache
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
-from ..script_text import suggest_builders
-from .training_calls import StandIns, replace_training_calls
+from ..errors import (
+    LAST_TRACE,
+    WAY_OUT,
+    BackendError,
+    CaptureError,
+    build_user_code_error,
+    describe_error,
+    find_own_places,
+    find_user_line,
+    name_place,
+    walk_traceback,
+)
+from ..notebook import NOTEBOOK, read_source
+from ..script_text import can_train_after, suggest_builders
+from .for_loops import LOOP, compile_with_loops, iterate
+from .replaced_calls import replace_training_calls
+from .training_calls import StandIns, call_after_import
+from .training_loops import LoopGivenUpError
 
 PLACEHOLDER = "pretrained.weights.h5"
 
 
-def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns) -> str:
+class EarlyEnd(NamedTuple):
+    """How a script ended after its first `fit()`: why, and whether it may have gone on to train."""
+
+    why: str
+    cuts: bool
+
+
+def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns) -> EarlyEnd | None:
     """Run a script as `python script.py argv…` would, with its training calls replaced.
 
     Args:
@@ -28,7 +52,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         calls: What happens at its training calls.
 
     Returns:
-        Why the script ended early after its first `fit()`; empty if it did not.
+        How the script ended early after its first `fit()`; None if it did not.
 
     Raises:
         CaptureError: The script failed or ended before `fit()`, or trains without it.
@@ -36,33 +60,49 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     """
     faults: list[GpuplanError] = []
     undo = replace_training_calls(path.name, calls, faults)
+    _skip_pictures()
     folders = (str(path.parent),)
     try:
         _run_as_main(path, text=text, argv=argv)
     except SystemExit as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
-            return "" if error.code in (0, None) else f"it ended with exit code {error.code}"
+            why = f"it ended with exit code {error.code}"
+            return None if error.code in (0, None) else _build_early_end(why, error, folders)
         raise _build_end_error(text, path, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
-            return _describe_failure(error, folders)
+            _raise_for_other_backend(error, text, folders)
+            line = find_user_line(error, folders)
+            why = f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
+            return _build_early_end(why, error, folders)
         if isinstance(error, GpuplanError):
             raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
+    except LoopGivenUpError as error:
+        calls.give_up_loop()
+        places = find_own_places(walk_traceback(error), folders)
+        why = f"a loop at {name_place(*places[-1])}, which runs for long"
+        return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
         undo()
     _raise_before_fit(faults, calls)
     if not calls.reached:
         raise _build_end_error(text, path, code=0, argv=argv)
-    return ""
+    return None
 
 
-def _describe_failure(error: Exception, folders: Sequence[str]) -> str:
-    line = find_user_line(error, folders)
-    at = f" at {line}" if line else ""
-    return f"it failed{at} ({type(error).__name__}: {to_one_line(error)})"
+def _raise_for_other_backend(error: Exception, text: str, folders: Sequence[str]) -> None:
+    """Raise BackendError where the rest of the script may run on another backend."""
+    fault = build_user_code_error(error, name=text, doing="failed", folders=folders)
+    if isinstance(fault, BackendError) and LAST_TRACE not in os.environ:
+        fault.reached = True
+        raise fault from error
+
+
+def _build_early_end(why: str, error: BaseException, folders: Sequence[str]) -> EarlyEnd:
+    return EarlyEnd(why, can_train_after(find_own_places(walk_traceback(error), folders)))
 
 
 def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
@@ -81,7 +121,51 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
     sys.modules["__main__"] = module
     sys.argv = [text, *argv]
     sys.path.insert(0, str(path.parent))
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # the user's script, as requested
+    _stand_in_for_kinetic()
+    source: str | bytes = path.read_bytes()
+    vars(module)[LOOP] = iterate
+    if path.suffix == NOTEBOOK:
+        source = read_source(path)
+        linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
+        vars(module).update(display=_do_nothing, get_ipython=_do_nothing)
+    exec(compile_with_loops(source, str(path)), vars(module))  # the user's script, as requested
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    """Show nothing."""
+
+
+def _take_first(*args: Any, **options: Any) -> Any:
+    return args[0] if args else None
+
+
+def _follow_kinetic(module: Any) -> None:
+    """Let `@kinetic.run` be the function itself: it is followed here, and nothing is sent."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        return args[0] if args and callable(args[0]) else lambda function: function
+
+    def submit(*args: Any, **options: Any) -> Any:
+        def start(*given: Any, **named: Any) -> Any:
+            found = function(*given, **named)
+            return SimpleNamespace(result=lambda *how, **more: found)
+
+        if not (args and callable(args[0])):
+            return submit
+        function = args[0]
+        return start
+
+    module.run, module.submit, module.Data = run, submit, _take_first
+
+
+def _stand_in_for_kinetic() -> None:
+    """Follow kinetic; where it is not installed, a module with what scripts use of it takes its place."""
+    if find_spec("kinetic") is None:
+        module = ModuleType("kinetic")
+        for name in ("attach", "list_jobs", "map"):
+            setattr(module, name, _do_nothing)
+        sys.modules["kinetic"] = module
+    call_after_import("kinetic", _follow_kinetic)
 
 
 def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]) -> CaptureError:
@@ -96,6 +180,14 @@ def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]
         if builders
         else f"if it trains with a loop of its own, {WAY_OUT.format(name=path.name)}",
     )
+
+
+def _skip_pictures() -> None:
+    """Let `plot_model` draw nothing."""
+    import keras
+
+    for module in (keras.utils, keras.src.utils, keras.src.utils.model_visualization):
+        vars(module).update(plot_model=_do_nothing)
 
 
 def skip_pretrained_weights() -> Callable[[], bool]:

@@ -6,13 +6,12 @@ import dis
 import linecache
 import math
 import operator
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import find_own_frame
+from ..errors import find_own_frame, name_place
 
 # Parts of the names of metrics that grow as training goes on; all others fall.
 GROWING = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "score", "r2", "psnr", "ssim")
@@ -38,7 +37,7 @@ class MetricUse:
         frame = find_own_frame(sys._getframe(1), self._folder)
         if frame is None:
             return
-        place = f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
+        place = name_place(frame.f_code.co_filename, frame.f_lineno)
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("COMPARE", "POP_JUMP", "UNARY_NOT")):
             self.notes[place] = (
                 f"{place} depends on a metric, which is unknown: the condition was taken as "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ..errors import TRACED_ON, BackendError, CaptureError, DeviceCountError
+from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
 from .kept_models import KeptModel, compute_model_key, get_kept_models
@@ -56,12 +56,36 @@ def trace_in_child(
         answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
         if answer is not None:
             return _unwrap(answer, "")
-    try:
-        return _trace_on_mesh(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
-    except BackendError as error:
-        if backend is not None or lower is not None or find_spec(error.backend) is None:
-            raise
-        return _trace(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
+    how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
+    if backend is not None or lower is not None:
+        return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
+    return _trace_where_possible(text, **how)
+
+
+def _trace_where_possible(text: str, **how: Any) -> dict[str, Any]:
+    """Trace on JAX, else on the backend that the user's code names, else on the others that are installed.
+
+    If no backend can trace all of a script, those of its phases that one can are the answer. An error is that of
+    the backend that the user's code names.
+    """
+    errors: dict[str, GpuplanError] = {}
+    named: dict[str, None] = {}
+    backend: str | None = "jax"
+    while backend is not None:
+        try:
+            return _trace_on_mesh(text, backend=backend, runs_on=backend if backend in named else None, **how)
+        except GpuplanError as error:
+            errors[backend] = error
+            if not isinstance(error, BackendError):
+                break
+            named |= {} if error.backend is None else {error.backend: None}
+        rest = (name for name in (*named, *OTHER_BACKENDS) if name not in errors)
+        backend = next((name for name in rest if find_spec(name) is not None), None)
+    partly = next((name for name, error in errors.items() if getattr(error, "reached", False)), None)
+    if partly is not None:
+        runs_on = partly if partly in named else None
+        return _trace_on_mesh(text, backend=partly, runs_on=runs_on, is_last=True, **how)
+    raise errors.get(next(iter(named), "jax"), errors["jax"])
 
 
 def _trace_on_mesh(text: str, *, options: WorkloadOptions, **how: Any) -> dict[str, Any]:
@@ -86,8 +110,10 @@ def _trace(
     options: WorkloadOptions,
     argv: Sequence[str],
     backend: str,
+    runs_on: str | None,
     lower: dict[str, str] | None,
     states_devices: bool = False,
+    is_last: bool = False,
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
     kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
@@ -97,7 +123,7 @@ def _trace(
         "base": str(base),
         "options": options.to_json(),
         "argv": list(argv),
-        "backend": os.environ.get("KERAS_BACKEND"),
+        "backend": runs_on or os.environ.get("KERAS_BACKEND"),
         "lower": lower,
         "states_devices": states_devices,
         "keeps": kept is not None,
@@ -115,7 +141,7 @@ def _trace(
             name=text,
             terms=options.script,
             own=reference.folder(base),
-            environment=_build_environment(backend, options, folder),
+            environment=_build_environment(backend, options, folder) | ({LAST_TRACE: "true"} if is_last else {}),
             stdout=output.target,
             stderr=output.target,
         )
@@ -177,7 +203,7 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
     error = answer.get("error")
     if error is None:
         if answer.get("partial"):
-            answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
+            answer["workload"]["unplanned"].append(ended)
         return answer
     kind, message = error.pop("kind"), error.pop("message")
     if "devices" in error:

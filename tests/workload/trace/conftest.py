@@ -86,7 +86,8 @@ def trace() -> Callable[..., Traced]:
         with keras.StatelessScope(initialize_variables=False):
             model.optimizer.build(model.trainable_variables)
             model._symbolic_build(data_batch=batch)
-        step = trace_step(model, x_spec=x_spec, y_spec=y_spec, batch_size=batch_size, mode=mode)
+        data = (x_spec, y_spec) if mode == "train" else x_spec
+        step = trace_step(model, data, batch_size=batch_size, mode=mode)
         return Traced(model, step, x_spec, y_spec, batch_size)
 
     return traced

@@ -12,7 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import jax
 import keras
-from gpuplan.workload.build.assemble import build_training_state
+from gpuplan.workload.build.first_step import build_training_state
 from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, place_in_parts
 from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
@@ -168,7 +168,7 @@ def build_transformer() -> keras.Model:
     model = keras.Model(tokens, layers.Dense(ROWS, name="logits")(x))
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     target = ArraySpec((LENGTH,), "int32")
-    build_training_state(model, target, model.outputs[0])
+    build_training_state(model, (target, target), model.outputs[0], batch_size=BATCH)
     return model
 
 
@@ -180,7 +180,7 @@ def model() -> keras.Model:
 def trace(model: keras.Model, ways: int) -> Any:
     spec = ArraySpec((LENGTH,), "int32")
     placement = place_in_parts(model, ways, mode="train")
-    return trace_step(model, x_spec=spec, y_spec=spec, batch_size=BATCH, placement=placement)
+    return trace_step(model, (spec, spec), batch_size=BATCH, placement=placement)
 
 
 def sum_flops(ops: tuple[Op, ...]) -> float:

@@ -31,7 +31,7 @@ def trace_attention(*, mode: Any = "train", dropout: float = 0.0, layers: int = 
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
     spec = ArraySpec((LENGTH, WIDTH), "float32")
-    return trace_step(model, x_spec=spec, y_spec=spec, batch_size=BATCH, mode=mode)
+    return trace_step(model, (spec, spec) if mode == "train" else spec, batch_size=BATCH, mode=mode)
 
 
 def batched_products(ops: tuple[Op, ...], phase: str) -> list[Op]:
@@ -88,7 +88,7 @@ def test_layers_that_need_scores_have_no_fused_kernel(dropout: float, call: dict
         x, scores = keras.layers.MultiHeadAttention(HEADS, SIZE)(inputs, inputs, **call)
         model = keras.Model(inputs, [x, scores])
         spec = ArraySpec((LENGTH, WIDTH), "float32")
-        traced = trace_step(model, x_spec=spec, y_spec=None, batch_size=BATCH, mode="infer")
+        traced = trace_step(model, spec, batch_size=BATCH, mode="infer")
     else:
         traced = trace_attention(dropout=dropout)
 
@@ -133,7 +133,7 @@ def make_workload(batch_size: int) -> Workload:
     inputs = keras.Input((LENGTH, WIDTH))
     model = keras.Model(inputs, keras.layers.MultiHeadAttention(HEADS, SIZE, name="attention")(inputs, inputs))
     spec = ArraySpec((LENGTH, WIDTH), "float32")
-    traced = trace_step(model, x_spec=spec, y_spec=None, batch_size=batch_size, mode="infer")
+    traced = trace_step(model, spec, batch_size=batch_size, mode="infer")
     return Workload(
         model="attention",
         mode="infer",

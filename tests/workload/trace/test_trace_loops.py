@@ -158,7 +158,7 @@ def test_an_lstm_is_the_same_loop_where_jax_says_that_it_has_a_gpu(
 
     here = trace(recurrent("LSTM"), batch_size=3)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    there = trace_step(here.model, x_spec=here.x_spec, y_spec=here.y_spec, batch_size=3)
+    there = trace_step(here.model, (here.x_spec, here.y_spec), batch_size=3)
     assert there.ops == here.step.ops
 
 

@@ -15,42 +15,47 @@ NOTE = "activation memory is an upper bound: all outputs of the forward pass are
 
 def trace_on_backend(
     model: Any,
-    specs: tuple[SpecTree, SpecTree, SpecTree],
+    data: SpecTree,
     *,
     batch_size: int,
     mode: Literal["train", "infer"],
     placement: Placement | None,
     known: KnownSteps,
 ) -> TracedStep:
-    """Trace one step on Keras's current backend; see `trace_step`, whose specs are x, y and sample weights.
+    """Trace one step on Keras's current backend; see `trace_step`.
 
     On TensorFlow and PyTorch nothing is fused or divided, and the model is unusable afterwards.
     """
     import keras
 
-    x, y, sample_weight = specs
     backend = keras.backend.backend()
     if backend == "jax":
-        return trace_step(
-            model,
-            x_spec=x,
-            y_spec=y,
-            sample_weight_spec=sample_weight,
-            batch_size=batch_size,
-            mode=mode,
-            placement=placement,
-            known=known,
-        )
+        return trace_step(model, data, batch_size=batch_size, mode=mode, placement=placement, known=known)
     if backend == "torch":
         from .torch_step import trace_torch_step as trace_ops
     else:
         from .tensorflow_step import trace_tensorflow_step as trace_ops
     train = mode == "train"
-    fed = iter_specs(specs if train else x)
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    ops = trace_ops(model, specs, batch_size=batch_size, mode=mode)
+    inputs = sum(
+        compute_array_bytes((batch_size, *spec.shape), spec.dtype)
+        for spec in iter_specs(data)
+        if spec.dtype != "string"
+    )
+    ops = trace_ops(model, data, batch_size=batch_size, mode=mode)
+    return build_unfused(model, ops, train=train, input_bytes=inputs)
+
+
+def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
+    """Return a step as its operations, one kernel each.
+
+    Args:
+        model: The model.
+        ops: Operations of the step.
+        train: Whether it is trained.
+        input_bytes: One batch [bytes].
+    """
     peaks = dict.fromkeys(PEAKS, _compute_activation_bytes(ops, train=train))
-    memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
+    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks)
     return TracedStep(ops, memory, (), (NOTE,))
 
 

@@ -6,10 +6,13 @@ tracer, this one does not know which operations belong to one layer or fusion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any, Literal
 
+from ...keras_layers import list_optimizers
 from ...ops import Op, OpKind, Phase
 from ...options import ArraySpec, SpecTree, map_specs
 from ..graph.table import build_unfused_op
@@ -38,58 +41,78 @@ KINDS = {
     OpKind.SORT: ("TopK", "Sort"),
 }  # fmt: skip
 NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
-LOOPS, CALLS = ("While", "StatelessWhile"), ("PartitionedCall", "StatefulPartitionedCall")
-BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+LOOPS = ("While", "StatelessWhile")
+CALLING = {  # operations that call functions, and the attribute that names them
+    LOOPS: "body",
+    ("PartitionedCall", "StatefulPartitionedCall"): "f",
+    ("If", "StatelessIf"): "then_branch",
+    ("Case", "StatelessCase"): "branches",
+}
+_COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
 def trace_tensorflow_step(
-    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
+    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it.
+    """Return the operations of one step without computing it; see `trace_step`.
 
-    Args:
-        model: A `keras.Model` on the TensorFlow backend, its optimizer and metrics built.
-        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
-        batch_size: Samples of the batch [-].
-        mode: The training step, or the forward pass alone.
+    What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.
     """
     import tensorflow as tf
 
     def placeholder(spec: ArraySpec) -> Any:
         return tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
 
-    x, y, weight = (map_specs(placeholder, tree) for tree in specs)
-    if mode == "infer":
-        function = tf.function(lambda x: model(x, training=False), autograph=False)
-        graph = function.get_concrete_function(x).graph
-    else:
-        data = (x, y) if weight is None else (x, y, weight)
-        graph = tf.function(model.train_step, autograph=False).get_concrete_function(data).graph
-    return tuple(_iter_rows(graph, times=1.0))
+    def run(data: Any) -> Any:
+        if mode == "infer":
+            return model(data, training=False)
+        return model.distribute_strategy.run(model.train_step, args=(data,))
+
+    graph = tf.function(run, autograph=False).get_concrete_function(map_specs(placeholder, data)).graph
+    return list_graph_rows(graph, list_optimizers(model))
 
 
-def _iter_rows(graph: Any, *, times: float) -> Iterator[Op]:
+def list_graph_rows(graph: Any, optimizers: Iterable[Any]) -> tuple[Op, ...]:
+    """Return the operations of the graph of a step that applies some optimizers."""
+    names = frozenset(_COUNTER.sub("", one.name) for one in optimizers)
+    return tuple(_iter_rows(graph, names, times=1.0, phase="forward"))
+
+
+def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: Phase) -> Iterator[Op]:
+    """Yield the rows of a graph that is executed some times, in a phase unless its operations say another one."""
     needed = _find_needed(graph)
     for operation in graph.get_operations():
-        kind = operation.type
         if operation not in needed:
             continue
-        if kind in LOOPS:
-            body = _find_function(graph, operation.get_attr("body").name)
-            yield from _iter_rows(body, times=times * _find_trip_count(operation))
-        elif kind in CALLS:
-            yield from _iter_rows(_find_function(graph, operation.get_attr("f").name), times=times)
-        elif kind in BRANCHES:
-            names = (
-                [b.name for b in operation.get_attr("branches")]
-                if "Case" in kind
-                else [operation.get_attr("then_branch").name]
-            )
-            yield from _iter_rows(_find_function(graph, names[0]), times=times)
-        else:
-            row = _build_row(operation, times)
-            if row is not None:
-                yield row
+        own = _find_phase(operation.name, optimizers) or phase
+        called = _find_called(operation)
+        if called is not None:
+            each = times * (_find_trip_count(operation) if operation.type in LOOPS else 1.0)
+            yield from _iter_rows(_find_function(graph, called), optimizers, times=each, phase=own)
+        elif (row := _build_row(operation, times, own)) is not None:
+            yield row
+
+
+def _find_called(operation: Any) -> str | None:
+    """Return the name of the function that an operation calls, of several the first; None for other operations."""
+    kind = operation.type
+    attribute = next((name for kinds, name in CALLING.items() if kind in kinds), None)
+    if attribute is None:
+        return None
+    called = operation.get_attr(attribute)
+    return str((called[0] if isinstance(called, list) else called).name)
+
+
+def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
+    """Return the phase that the scopes of an operation say; None if they say none.
+
+    Example:
+        >>> _find_phase("adam_2/Mul_1", frozenset({"adam"})), _find_phase("gradient_tape/MatMul", frozenset())
+        ('update', 'backward')
+    """
+    if _COUNTER.sub("", name.partition("/")[0]) in optimizers:
+        return "update"
+    return "backward" if "gradient_tape" in name or "gradients" in name or name.startswith("AddN") else None
 
 
 def _find_needed(graph: Any) -> set[Any]:
@@ -107,17 +130,11 @@ def _find_needed(graph: Any) -> set[Any]:
 def _find_function(graph: Any, name: str) -> Any:
     """Return the graph of a function called by an operation, wherever it is defined."""
     while graph is not None:
-        for function in getattr(graph, "_functions", {}).values():
-            if _get_name(function) == name:
-                return function.graph
+        function = graph._functions.get(name)
+        if function is not None:
+            return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(name)
-
-
-def _get_name(function: Any) -> str:
-    raw = getattr(function, "cached_definition", None)
-    name = raw.signature.name if raw is not None else function.name
-    return str(name.decode() if isinstance(name, bytes) else name)
 
 
 def _find_trip_count(operation: Any) -> float:
@@ -138,7 +155,7 @@ def _find_constant(tensor: Any) -> int | None:
     return None
 
 
-def _build_row(operation: Any, times: float) -> Op | None:
+def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
     name = operation.type
     shapes = [_get_shape(tensor) for tensor in operation.outputs]
     known = [shape for shape in shapes if shape is not None]
@@ -153,8 +170,6 @@ def _build_row(operation: Any, times: float) -> Op | None:
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
     written = sum(prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None)
-    backward = "gradient_tape" in operation.name or "gradients" in operation.name
-    phase: Phase = "backward" if backward else "forward"
     return build_unfused_op(
         name=name,
         phase=phase,
@@ -239,3 +254,40 @@ def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contra
         k=prod(sizes[a] for a in (first | second) - kept),
         batch=prod(sizes[a] for a in kept & first & second),
     )
+
+
+@contextmanager
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+    """Yield the rows of all TensorFlow operations that run one by one in this context, and their phase."""
+    from tensorflow import compat
+    from tensorflow.python.framework import op_callbacks
+
+    rows: list[Op] = []
+    phase: list[Phase] = ["forward"]
+
+    def record(kind: Any, inputs: Any, attributes: Any, outputs: Any, *name: Any, **where: Any) -> None:
+        kind = compat.as_str(kind)
+        names = map(compat.as_str, attributes[::2] if attributes else ())
+        settings = dict(zip(names, attributes[1::2] if attributes else (), strict=True))
+        one = _RunOperation(kind, (inputs, outputs), settings, len(rows))
+        row = None if where.get("graph") is not None else _build_row(one, 1.0, phase[0])
+        if row is not None:
+            rows.append(row)
+
+    op_callbacks.add_op_callback(record)
+    try:
+        yield rows, phase
+    finally:
+        op_callbacks.remove_op_callback(record)
+
+
+class _RunOperation:
+    """An operation that ran, with what the table reads of one in a graph."""
+
+    def __init__(self, kind: str, tensors: tuple[Any, Any], settings: dict[str, Any], number: int) -> None:
+        self.type, self._settings, self._id = kind, settings, number
+        self.inputs, self.outputs = tensors
+
+    def get_attr(self, name: str) -> Any:
+        value = self._settings[name]
+        return value.encode() if isinstance(value, str) else value

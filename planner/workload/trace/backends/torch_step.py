@@ -6,12 +6,12 @@ JAX's tracer, this one does not know which operations belong to one layer or fus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Literal
 
-from ...keras_layers import replacing
+from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
 from ...ops import Op, OpKind, Phase
 from ...options import ArraySpec, SpecTree, map_specs
@@ -49,16 +49,9 @@ PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
 def trace_torch_step(
-    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
+    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it; the model is unusable afterwards.
-
-    Args:
-        model: A `keras.Model` on the PyTorch backend, its optimizer and metrics built.
-        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
-        batch_size: Samples of the batch [-].
-        mode: The training step, or the forward pass alone.
-    """
+    """Return the operations of one step, uncomputed, as `trace_step`; the model is unusable afterwards."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -68,14 +61,14 @@ def trace_torch_step(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     _remove_values(model, fake, train=mode == "train")
     with fake:
-        x, y, weight = (map_specs(tensor, tree) for tree in specs)
-    with fake, _record_rows() as (rows, phase):
+        batch = map_specs(tensor, data)
+    with fake, record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
-                model(x, training=False)
+                model(batch, training=False)
         else:
-            with _record_phases(model, phase):
-                model.train_step((x, y) if weight is None else (x, y, weight))
+            with _record_phases(phase):
+                model.train_step(batch)
     return tuple(rows)
 
 
@@ -85,7 +78,7 @@ def _remove_values(model: Any, fake: Any, *, train: bool) -> None:
 
     variables = [*model.variables]
     if train:
-        variables += [*model.optimizer.variables, *model.metrics_variables]
+        variables += [*model.metrics_variables, *(v for one in list_optimizers(model) for v in one.variables)]
     for variable in variables:
         value = fake.from_tensor(variable._value.detach())
         trainable = bool(variable.trainable) and value.is_floating_point()
@@ -93,26 +86,32 @@ def _remove_values(model: Any, fake: Any, *, train: bool) -> None:
 
 
 @contextmanager
-def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
-    """Record the start of the backward pass and of the update."""
+def _record_phases(phase: list[Phase]) -> Iterator[None]:
+    """Record backward passes and updates, of which a step may have several."""
+    import keras
     import torch
 
     def noted(name: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            phase[0] = name
-            return function(*args, **kwargs)
+            around, phase[0] = phase[0], name
+            try:
+                return function(*args, **kwargs)
+            finally:
+                phase[0] = around
 
         return call
 
+    kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
     with replacing(
         (torch.Tensor, "backward", noted("backward", torch.Tensor.backward)),
-        (model.optimizer, "apply", noted("update", model.optimizer.apply)),
+        (torch.autograd, "grad", noted("backward", torch.autograd.grad)),
+        *((kind, "apply", noted("update", kind.apply)) for kind in kinds),
     ):
         yield
 
 
 @contextmanager
-def _record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
+def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
     """Yield the rows of all PyTorch operations executed in this context."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -164,7 +163,9 @@ def _choose_value(tensor: Any) -> bool | int | float:
 
 
 def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int) -> Op | None:
-    read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
+    read, written = _find_tensors(inputs), _find_tensors(out)
+    if not written and name.startswith(MANY) and name.endswith("_"):  # changes a list of tensors in place
+        written = _find_tensors(inputs[0][0])
     if name in FREE or not written:
         return None
     if not facts:
@@ -180,11 +181,6 @@ def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase
         bytes_written=float(sum(map(_compute_bytes, written))),
         **facts,
     )
-
-
-def _find_changed(name: str, args: Any) -> list[Any]:
-    """Return the tensors changed in place by a multi-tensor operation, which returns nothing."""
-    return _find_tensors(args[0]) if name.startswith(MANY) and name.endswith("_") else []
 
 
 def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:

@@ -9,12 +9,7 @@ from .step import build_abstract_array, build_abstract_variables
 
 
 def export_step(
-    model: Any,
-    *,
-    specs: tuple[SpecTree, SpecTree, SpecTree],
-    batch_size: int,
-    mode: Literal["train", "infer"],
-    platform: str,
+    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"], platform: str
 ) -> bytes:
     """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
 
@@ -23,7 +18,7 @@ def export_step(
 
     Args:
         model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
-        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
+        data: As for `trace_step`.
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
         platform: `tpu` or `cuda`, as JAX names them.
@@ -32,17 +27,16 @@ def export_step(
     import keras
     from jax import export
 
-    x, y, weight = (map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
+    batch = map_specs(lambda spec: build_abstract_array(spec, batch_size), data)
     state: tuple[Any, ...] = (model.trainable_variables, model.non_trainable_variables)
     with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
         if mode == "train":
             state += (model.optimizer.variables, model.metrics_variables)
             step = jax.jit(model.train_step, donate_argnums=0)
-            inputs: Any = (x, y) if weight is None else (x, y, weight)
         else:
-            step, inputs = jax.jit(_build_forward(model)), x
+            step = jax.jit(_build_forward(model))
         arguments = tuple(map(build_abstract_variables, state))
-        exported = export.export(step, platforms=[platform])(arguments, inputs)
+        exported = export.export(step, platforms=[platform])(arguments, batch)
     return bytes(exported.serialize())
 
 

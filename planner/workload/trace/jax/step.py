@@ -7,10 +7,10 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from ...device_layout import DeviceLayout, VariableBytes
-from ...keras_layers import group_variables, replacing
+from ...keras_layers import group_variables, list_optimizers, replacing
 from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
@@ -140,10 +140,8 @@ class TracedStep:
 
 def trace_step(
     model: Any,
+    data: SpecTree,
     *,
-    x_spec: SpecTree,
-    y_spec: SpecTree,
-    sample_weight_spec: SpecTree = None,
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
     placement: Placement | None = None,
@@ -155,18 +153,16 @@ def trace_step(
 
     Args:
         model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
-        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
         placement: Placement of its variables on several devices; None for one.
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known = {} if known is None else known
-    specs = (x_spec, y_spec, sample_weight_spec)
-    batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
+    batch = map_specs(lambda spec: build_abstract_array(spec, batch_size), data)
     train = mode == "train"
-    fed = iter_specs(specs if train else x_spec)
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in iter_specs(data))
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
@@ -174,20 +170,8 @@ def trace_step(
         graph = flatten(closed)
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
-        simplify(graph, has_update=train)
-        ops, memory = tabulate_graph(graph, shared)
-        fused, distinct = fuse_attention(graph, attention)
-        alternative = None
-        if distinct:
-            fused_ops, fused_memory = tabulate_graph(fused, shared)
-            alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
-        return graph, TracedStep(ops, memory, fused_attention=alternative)
-
-    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
-        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
-        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
-        return tabulate(graph, layers, fusion), memory
+        how = {"train": train, "input_bytes": inputs, "placement": shared}
+        return graph, _tabulate_both(graph, attention, model, how)
 
     with (
         _quick_tracing(),
@@ -196,7 +180,7 @@ def trace_step(
         number_calls() as calls,
     ):
         if (batch_size, mode) not in known:
-            closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
+            closed = _trace_train(model, batch) if train else _trace_infer(model, batch)
             graph, step = tabulate_step(closed, calls)
             notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
             step = replace(step, unmodelled=find_unmodelled(graph), notes=notes)
@@ -209,6 +193,66 @@ def trace_step(
     layout = build_device_layout(model, placement, mode=mode)
     stated = has_primitive(closed.jaxpr, "sharding_constraint")
     return replace(step, divided=_build_divided_step(part, graph, layout, stated=stated))
+
+
+def _tabulate_both(
+    graph: Graph, attention: Mapping[int, AttentionCall], model: Any, how: Mapping[str, Any]
+) -> TracedStep:
+    """Return the table of a graph, and that with fused attention; `how`: arguments of `compute_memory`."""
+    train = how["train"]
+
+    def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
+        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
+        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
+        return tabulate(graph, layers, fusion), compute_memory(model, peaks=peaks, **how)
+
+    simplify(graph, has_update=train)
+    ops, memory = tabulate_graph(graph)
+    fused, distinct = fuse_attention(graph, attention)
+    alternative = None
+    if distinct:
+        fused_ops, fused_memory = tabulate_graph(fused)
+        alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
+    return TracedStep(ops, memory, fused_attention=alternative)
+
+
+class TracedFunction(NamedTuple):
+    """A function of the user's, traced: its program, the shapes of its results, and its calls of attention."""
+
+    closed: Any
+    results: Any
+    attention: Mapping[int, AttentionCall]
+    notes: tuple[str, ...]
+
+    def tabulate(self, model: Any, *, trained: Sequence[int], input_bytes: int) -> TracedStep:
+        """Return it as the training step of a model.
+
+        Args:
+            model: The built model with its optimizer.
+            trained: Positions of the trainable variables among the inputs of the program.
+            input_bytes: One batch [bytes].
+        """
+        graph = flatten(self.closed)
+        graph.parameters = tuple(graph.inputs[position] for position in trained)
+        how = {"train": True, "input_bytes": input_bytes}
+        step = _tabulate_both(graph, self.attention, model, how)
+        notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes)
+        return replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+
+
+def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any) -> TracedFunction:
+    """Trace a function of the user's without computing it.
+
+    Args:
+        function: Pure function of arrays.
+        args, options: Its arguments; arrays may be abstract.
+        fixed: Positions of arguments that are no arrays.
+    """
+    import jax
+
+    with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
+        closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
+    return TracedFunction(closed, results, calls, tuple(recomputing))
 
 
 # Traced function, calls of attention and tables of a step on one device, by batch size and mode.
@@ -255,12 +299,10 @@ def build_abstract_variables(variables: Any) -> list[Any]:
     return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
 
 
-def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
+def _trace_train(model: Any, data: Any) -> Any:
     import jax
 
     state = tuple(map(build_abstract_variables, group_variables(model, train=True)))
-    x, y, sample_weight = batch
-    data = (x, y) if sample_weight is None else (x, y, sample_weight)
     with trace_equal_updates_once(model.optimizer):
         return jax.make_jaxpr(model.train_step)(state, data)
 
@@ -327,12 +369,16 @@ def build_device_layout(
 
 def _compute_variable_bytes(model: Any, placement: Placement | None, *, train: bool) -> VariableBytes:
     """Return the memory of the variables of a step, on one device of a placement or as a whole."""
-    sizes = (sum(_list_bytes(group, placement)) for group in group_variables(model, train=train))
+    sizes = (sum(compute_variable_sizes(group, placement)) for group in group_variables(model, train=train))
     parameters, others, optimizer, metrics = sizes
+    if train:  # its own `train_step` may apply more of them
+        held = (one.variables for one in list_optimizers(model) if one is not model.optimizer)
+        optimizer += sum(sum(compute_variable_sizes(group, placement)) for group in held)
     return VariableBytes(parameters=parameters, optimizer=optimizer, state=others + metrics)
 
 
-def _list_bytes(variables: Any, placement: Placement | None) -> list[int]:
+def compute_variable_sizes(variables: Any, placement: Placement | None = None) -> list[int]:
+    """Return the memory of each variable, on one device of a placement or as a whole [bytes]."""
     shape_of = (lambda one: tuple(one.shape)) if placement is None else placement.compute_local_shape
     return [compute_array_bytes(shape_of(one), one.dtype) for one in variables]
 
@@ -373,4 +419,4 @@ def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int |
         return None
     if getattr(model.optimizer, "global_clipnorm", None) is not None:
         return None
-    return sum(sorted(_list_bytes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])
+    return sum(sorted(compute_variable_sizes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])
