@@ -221,6 +221,7 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
         optimizer=request.optimizer,
         remat=request.remat,
         use_cache=settings.trace_cache,
+        measures_input=request.feed is None,
         script=build_script_terms(settings, timeout=request.script_timeout),
     )
 

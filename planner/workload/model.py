@@ -225,6 +225,26 @@ class ForwardPasses(Frozen):
     calls: int = 1
 
 
+class InputRate(Frozen):
+    """Throughput of the pipeline that feeds `fit()`, without training, on the machine that traced it.
+
+    Args:
+        kind: Kind of the data: `arrays`, `PyDataset`, `tf.data`, `DataLoader`, `Grain` or `generator`.
+        samples_per_s: Rate; None for arrays, and where it could not be measured [1/s].
+        cores: Cores that it kept busy [-].
+        host_cores: Cores that it could use; None if unknown [-].
+        workers: Workers that it states; None for a pipeline without a number of them [-].
+        batches: Batches that were timed [-].
+    """
+
+    kind: str
+    samples_per_s: float | None = None
+    cores: float = 0.0
+    host_cores: int | None = None
+    workers: int | None = None
+    batches: int = 0
+
+
 class Workload(Frozen):
     """A model at a batch size and precision, and the requested run.
 
@@ -263,6 +283,7 @@ class Workload(Frozen):
         divided: The step of one device that holds parts of the variables, under that layout or by tensor
             parallelism; None where every device holds all of them.
         quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
+        input: Throughput of the input of `fit()`; None without a call, and for stand-ins.
     """
 
     model: str
@@ -295,6 +316,7 @@ class Workload(Frozen):
     gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
     quantization: str | None = None
+    input: InputRate | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:

@@ -11,7 +11,7 @@ from ...errors import UsageError
 from ...offers.aliases import get_chip_name
 from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...units import Interval
-from ...workload.model import Workload
+from ...workload.model import InputRate, Workload
 from ..data_parallel import scale_to_devices
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..intervals import interval_around
@@ -26,25 +26,7 @@ if TYPE_CHECKING:
 SAME_WORK = (
     0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
 )
-SEVERAL_CORES = 1.2  # from here on a pipeline runs in parallel; a single thread's helpers use less [-]
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineThroughput:
-    """Throughput of the script's input pipeline without a device.
-
-    Args:
-        per_core: Samples per second of a worker, or of a core's time without workers [1/s].
-        cores: That it kept busy as it stands [-].
-        parallel: Whether it uses all cores of a machine, since it has no number of workers and used several.
-        workers: Workers of the script's `PyDataset`, each of which uses one core; None without workers [-].
-    """
-
-    per_core: float
-    cores: float
-    parallel: bool
-    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +53,7 @@ class ProfileRow:
     high_s: float | None
     source: str
     device_s: float | None = None
-    loading: PipelineThroughput | None = None
+    loading: InputRate | None = None
     starved: bool = False
 
     @property
@@ -126,24 +108,19 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
         )
 
 
-def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> PipelineThroughput | None:
-    """Return the throughput of a row's input pipeline as the script has it; None if it was not timed.
-
-    The rate of a worker is that of all workers, divided by those that had a core on the measured machine: workers
-    that wait for each other (threads of Python code) are slower each, and stay so elsewhere.
-    """
+def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> InputRate | None:
+    """Return the throughput of a row's input pipeline as the script has it; None if it was not timed."""
     pipeline = row.get("pipeline") or ()
     own = pipeline[0] if pipeline else None
-    if own is None or not own["samples_per_s"] or not own["samples_per_s_per_core"]:
+    if own is None or not own["samples_per_s"]:
         return None
-    cores, workers = float(own["cores"]), own["workers"]
-    if workers is None:
-        per_core = float(own["samples_per_s_per_core"])
-        return PipelineThroughput(per_core=per_core, cores=cores, parallel=cores > SEVERAL_CORES)
-    workers = max(1, workers)
-    had_core = min(workers, _usable_cores(environment) or workers)
-    return PipelineThroughput(
-        per_core=own["samples_per_s"] / had_core, cores=cores, parallel=False, workers=workers
+    cores, host_cores = float(own["cores"]), _usable_cores(environment)
+    return InputRate(
+        kind="" if own["workers"] is None else "PyDataset",
+        samples_per_s=own["samples_per_s"],
+        cores=cores if host_cores is None else min(cores, host_cores),
+        host_cores=host_cores,
+        workers=own["workers"],
     )
 
 

@@ -18,6 +18,7 @@ from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import BackendError, CaptureError, find_own_frame, to_one_line
 from ..model import Workload
+from .feeding import InputMeter
 from .phases import PhaseRecorder
 from .training_calls import StandIns, find_early_end
 from .tuner_search import SearchBudget
@@ -42,11 +43,12 @@ class ScriptFollower(StandIns):
         own: Path,
         folder: Path,
         save: Callable[[dict[str, Any]], None],
+        inputs: InputMeter | None = None,
     ) -> None:
         """Start before the first call.
 
         Args:
-            trace: As for `PhaseRecorder`.
+            trace, inputs: As for `PhaseRecorder`.
             own: Folder of the user's own files.
             folder: Folder of the result file.
             save: Function that writes the answer.
@@ -54,7 +56,7 @@ class ScriptFollower(StandIns):
         super().__init__(own=own, folder=folder)
         self._save = save
         self._where = folder / WHERE
-        self._recorder = PhaseRecorder(trace)
+        self._recorder = PhaseRecorder(trace, inputs)
         self._saved_s = self._rested_s = time.monotonic()
         self._busy = 0
 
