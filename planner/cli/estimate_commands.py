@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,10 +59,12 @@ def estimate(
     """
     from ..plan.estimate_model import estimate_model
     from ..plan.request import resolve_request
+    from ..settings import load_settings
     from .messages import build_step_compiler, show_estimate_progress
 
     out.require_writable()
-    asked = resolve_request(request)
+    is_measured = load_settings().measure if request.measure is None else request.measure
+    asked = resolve_request(replace(request, measure=is_measured))
     with show_estimate_progress(model) as tell:
         result = estimate_model(
             model,

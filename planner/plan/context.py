@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
+from .own_machine import load_own_step
 from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
 from .select import Selection, select
@@ -21,7 +22,6 @@ from .stated_times import build_stated_rows, parse_step_times
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
-    from ..predict.predictor import Predictor
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
@@ -55,8 +55,8 @@ def build_context(
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
-    measurements += build_stated_rows(stated, workload)
-    predictor = _add_measurements(packaged, measurements, catalog, selection)
+    measurements += (*build_stated_rows(stated, workload), *load_own_step(workload, selection))
+    predictor = add_measurements(packaged, measurements, catalog, selection)
     feed = None
     if any(one.loading for one in measurements):
         from .input_pipeline import build_measured_pipeline
@@ -130,14 +130,17 @@ def _is_profile(path: Path) -> bool:
         return False
 
 
-def _add_measurements(
-    predictor: Predictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+def add_measurements(
+    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
 ) -> StepPredictor:
-    """Return a predictor that uses measurements; without any, the given one."""
+    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
     if not measurements:
         return predictor
     from ..offers.local import PROVIDER
     from ..predict.from_profile.predictor import ProfiledPredictor
+
+    if isinstance(predictor, ProfiledPredictor):
+        predictor, measurements = predictor.predictor, (*predictor.measurements, *measurements)
 
     own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
     cpu = own if own is not None and own.kind == "cpu" else None

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import SECONDS_PER_HOUR, format_device, format_duration
 from ..offers.rows import CPU
+from ..units import SECONDS_PER_HOUR, format_device, format_duration
 from .decision_words import DecisionWords
 from .estimate import Decision
 from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_first
@@ -70,7 +70,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
 
 
 def _leave_out_guesses(ranked: RankedOffers) -> Mask:
-    """Return what can be taken without CPUs whose time follows from their datasheet alone, unless nothing else can.
+    """Return what can be taken without CPUs whose time is known from their datasheet alone, unless that is all.
 
     Two quiet cores were 2 to 7 times slower than so predicted (CNNs; Keras on JAX).
     """

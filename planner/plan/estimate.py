@@ -188,9 +188,9 @@ class Estimate(Frozen):
         }
 
     def input_json(self) -> dict[str, Any]:
-        """Return the rate of the script's input of its longest phase, and the one that the recommended devices need.
+        """Return the rate of the input of the longest phase, and the one that the recommended devices could take.
 
-        Without a recommendation, the cheapest ones.
+        Without a recommendation, it is that of the cheapest ones.
         """
         measured, stated = self.workload.input, self.options.get("feed")
         index = (

@@ -39,7 +39,7 @@ class Question(Frozen):
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
         spot: Properties of spot machines stated by the user.
-        feed: Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None for what was measured.
+        feed: Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what
             the script says.
         shard: Shardings to try on several devices, of which the first that fits is taken; None for what the

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.estimate_device import DeviceEstimator
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -16,7 +17,6 @@ from gpuplan.plan.input_pipeline import (
     list_feeds,
     with_input_bottleneck,
 )
-from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import OfferContext, rent_hosts
 from gpuplan.predict.from_profile.predictor import ProfileRow, _loading
@@ -139,7 +139,7 @@ def test_each_phase_has_its_own_input() -> None:
 
 
 def test_more_workers_are_suggested_by_predicting_again() -> None:
-    """Eight vCPUs: eight workers feed 160 samples/s instead of 20, which is 8 times; the answer states all rates."""
+    """Eight vCPUs: eight workers feed 160 samples/s instead of 20, 8 times as many; the JSON has all rates."""
     answer = estimate_workload(
         make_workload(input=THREAD),
         selection=make_selection((make_offer("A100-40GB", vcpus=8.0), FAST)),

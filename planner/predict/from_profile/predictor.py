@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -16,7 +16,7 @@ from ..data_parallel import scale_to_devices
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..intervals import interval_around
 from ..predictor import Predictor
-from ..step_time import NoPrediction, StepTime
+from ..step_time import NoPrediction, StepTime, join_notes, repeat_step
 from .error_covariance import StepSummary
 from .error_model import BatchProfile, ErrorModel, load_error_model, predict_from_profile
 
@@ -43,6 +43,7 @@ class ProfileRow:
         device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
         loading: Of the script's own data; None when it was not timed.
         starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
+        is_least: Whether the step takes at least so long: it was not waited for.
     """
 
     workload: Workload
@@ -55,6 +56,7 @@ class ProfileRow:
     device_s: float | None = None
     loading: InputRate | None = None
     starved: bool = False
+    is_least: bool = False
 
     @property
     def computing_s(self) -> float:
@@ -178,8 +180,10 @@ class ProfiledPredictor:
         hosts: int = 1,
     ) -> StepTime | NoPrediction:
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
-        mine = [m for m in self.measurements if is_same_work(m.workload, workload)]
+        mine = [m for m in self.measurements if not m.is_least and is_same_work(m.workload, workload)]
         plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
+        if isinstance(plain, StepTime) and accelerator.kind == "cpu":
+            plain = self._correct_cpu(workload, accelerator, plain)
         if not mine or devices < 1 or isinstance(plain, NoPrediction):
             return plain
         here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
@@ -199,6 +203,33 @@ class ProfiledPredictor:
             devices=devices,
             machine=machine,
             hosts=hosts,
+        )
+
+    def _correct_cpu(self, workload: Workload, accelerator: Accelerator, plain: StepTime) -> StepTime:
+        """Return a step on a CPU, corrected by what the model is off by on this machine's for the same model.
+
+        The ratio is taken over as it is, and the interval stays as wide as the model's.
+        """
+        if self.own_cpu is None:
+            return plain
+        ratios, least_s = [], 0.0
+        for m in self.measurements:
+            if m.accelerator != self.own_cpu.name or m.workload.parameters != workload.parameters:
+                continue
+            if m.is_least:
+                if accelerator == self.own_cpu and is_same_work(m.workload, workload):
+                    least_s = max(least_s, m.step_s)
+                continue
+            modelled = self.predictor.step_time(m.workload, self.own_cpu, look_up=False)
+            if isinstance(modelled, StepTime):
+                ratios.append(math.log(m.computing_s / modelled.time_s.mid))
+        if not ratios:
+            return _raise_to(plain, least_s)
+        ratio = math.exp(sum(ratios) / len(ratios))
+        return replace(
+            repeat_step(plain, ratio),
+            basis="modelled",
+            note=join_notes(plain.note, f"corrected by {ratio:.1f}x, as measured on this machine"),
         )
 
     def _is(self, measurement: ProfileRow, accelerator: Accelerator) -> bool:
@@ -240,6 +271,16 @@ class ProfiledPredictor:
             launches=float(table.count.sum()),
             input_bytes=float(workload.memory.input_bytes),
         )
+
+
+def _raise_to(step: StepTime, least_s: float) -> StepTime:
+    """Return a step that takes at least a time [s], with as wide a range above it."""
+    if step.time_s.low >= least_s:
+        return step
+    reach, middle_s = step.time_s.high / step.time_s.mid, max(step.time_s.mid, least_s)
+    raised = repeat_step(step, middle_s / step.time_s.mid)
+    note = join_notes(step.note, f"a step takes over {least_s:g} s on this machine")
+    return replace(raised, time_s=Interval(low=least_s, mid=middle_s, high=middle_s * reach), note=note)
 
 
 def _notes(measurements: Sequence[ProfileRow]) -> list[str]:

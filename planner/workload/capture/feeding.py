@@ -62,7 +62,7 @@ class InputMeter:
 
 
 def find_kind(data: Any) -> str:
-    """Return the kind of an input of `fit()`: `arrays`, `PyDataset`, `tf.data`, `DataLoader`, `Grain`, `generator`."""
+    """Return the kind of an input of `fit()`, see `InputRate`; `generator` for all that is not known."""
     import keras
 
     if isinstance(data, keras.utils.PyDataset):

@@ -1,0 +1,80 @@
+"""This machine among the offers: whether it could be the answer, and its step as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..offers.local import PROVIDER
+from ..predict.step_time import StepTime
+from ..units import SECONDS_PER_HOUR
+from .offer_table import OfferTable
+
+if TYPE_CHECKING:
+    from ..predict.from_profile.predictor import ProfileRow
+    from ..workload.model import Workload
+    from .estimate import Estimate
+    from .offer_estimate import OfferEstimate
+    from .question import EstimateContext, Question
+    from .select import Selection
+
+
+def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow, ...]:
+    """Return what was measured of a workload on this machine, if it is among the offers."""
+    accelerator = next((one.accelerator for one in selection.offers if one.offer.provider == PROVIDER), None)
+    if accelerator is None:
+        return ()
+    from ..profile.this_machine import build_row, load_step
+
+    row = build_row(load_step(workload, accelerator), workload, accelerator)
+    return () if row is None else (row,)
+
+
+def measure_own_machine(
+    context: EstimateContext, answer: Estimate, question: Question, *, model: str, argv: Sequence[str]
+) -> EstimateContext | None:
+    """Return the context with a measured step of this machine; None where it is not asked about, or known.
+
+    Args:
+        context: Context of the estimate.
+        answer: What is taken without a measurement.
+        question: The question.
+        model: MODEL reference.
+        argv: Arguments of a script.
+    """
+    offers = answer.offers
+    contexts = offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
+    place = next((row for row, one in enumerate(contexts) if one.offer.provider == PROVIDER), None)
+    own = None if place is None else offers[place]
+    if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
+        return None
+    from ..profile.this_machine import build_row, load_step, measure_step
+    from .context import add_measurements
+
+    workload, accelerator = context.workload, own.selected.accelerator
+    if load_step(workload, accelerator) is not None:  # in vain, or a step that takes too long
+        return None
+    tell = context.options.script.tell
+    step = measure_step(model, workload, accelerator, options=context.options, argv=argv, tell=tell)
+    row = build_row(step, workload, accelerator)
+    if row is None:
+        return None
+    predictor = add_measurements(context.predictor, (row,), context.catalog, context.selection)
+    return replace(context, predictor=predictor)
+
+
+def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) -> bool:
+    """Return whether this machine is asked about, or may have the least total, or be the free alternative."""
+    step, run_s = own.device_estimate.step_time, own.run_time_s
+    if not isinstance(step, StepTime) or step.basis == "measured" or own.device_estimate.is_ruled_out:
+        return False
+    if PROVIDER in question.filters.providers or own.offer.accelerator in question.filters.accelerators:
+        return True
+    if answer.decision.recommended is None or run_s is None:
+        return True
+    taken = answer.offers[answer.decision.recommended]
+    least_usd = own.own_h * question.hour_value_usd + run_s.low / SECONDS_PER_HOUR * question.wait_value_usd
+    if taken.total_usd is None or least_usd <= taken.total_usd:
+        return True
+    return not taken.is_free and answer.decision.free is None
