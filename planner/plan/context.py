@@ -138,13 +138,17 @@ def add_measurements(
         return predictor
     from ..offers.local import PROVIDER
     from ..predict.from_profile.predictor import ProfiledPredictor
+    from ..predict.predictor import Predictor
 
+    plain, known = predictor, tuple(measurements)
     if isinstance(predictor, ProfiledPredictor):
-        predictor, measurements = predictor.predictor, (*predictor.measurements, *measurements)
+        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
+    if not isinstance(plain, Predictor):
+        return predictor
 
     own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
     cpu = own if own is not None and own.kind == "cpu" else None
-    return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
+    return ProfiledPredictor(plain, known, own_cpu=cpu, accelerators=catalog.accelerators)
 
 
 def build_resizer(

@@ -152,7 +152,8 @@ def _fits(workload: Workload) -> bool:
     """Return whether weights, gradients and activations fit into the available memory beside what runs."""
     import psutil
 
-    return workload.memory.total_bytes <= MEMORY_SHARE * psutil.virtual_memory().available
+    available_bytes: int = psutil.virtual_memory().available
+    return workload.memory.total_bytes <= MEMORY_SHARE * available_bytes
 
 
 def _run(request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[str], None]) -> list[float] | None:
