@@ -14,12 +14,7 @@ from gpuplan.offers.aliases import get_chip_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
-from gpuplan.predict.from_profile.predictor import (
-    ProfiledPredictor,
-    ProfileRow,
-    is_same_work,
-    read_profile_rows,
-)
+from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow, is_same_work, read_profile_rows
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime

@@ -14,6 +14,7 @@ from ..model import InputRate
 
 MOST_S, MOST_SCRIPT_S = 3.0, 5.0  # of one pipeline, and of all pipelines of a script [s]
 MOST_BATCHES = 20  # after the first, with which workers start and buffers fill [-]
+PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
 _KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
 _INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
 _replaced = threading.Event()
@@ -54,7 +55,7 @@ class InputMeter:
         began_s = self._clock()
         rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
         if self._left_s > 0:
-            most = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - 1)
+            most = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED)
             rate = _Pull(arguments, rate, most, self._clock).run(min(MOST_S, self._left_s))
         self._left_s -= self._clock() - began_s
         self._known.append((data, rate))
@@ -94,7 +95,8 @@ class _Pull:
         self._arguments, self._rate, self._clock = arguments, rate, clock
         self._over = threading.Event()
         self._first_s = self._last_s = self._first_processor_s = 0.0
-        self._batches, self._samples = -1, 0  # after the first
+        self._unused = PEEKED if rate.kind == "generator" else 1
+        self._batches, self._samples = 0, 0
 
     def run(self, most_s: float) -> InputRate:
         """Return what was pulled within a time [s]."""
@@ -109,16 +111,15 @@ class _Pull:
 
     def _pull(self) -> None:
         try:
-            for batch in itertools.islice(iter_batches(self._arguments), self._most + 1):
+            batches = iter_batches(self._arguments)
+            for _ in itertools.islice(batches, self._unused):
+                self._first_processor_s = read_processor_s()
+                self._first_s = self._last_s = self._clock()
+            for batch in itertools.islice(batches, self._most):
                 if self._over.is_set():
                     return
-                if self._batches < 0:
-                    self._first_processor_s = read_processor_s()
-                    self._first_s = self._last_s = self._clock()
-                else:
-                    self._samples += count_samples(batch) or 0
-                    self._last_s = self._clock()
-                self._batches += 1
+                self._batches, self._samples = self._batches + 1, self._samples + (count_samples(batch) or 0)
+                self._last_s = self._clock()
         except Exception:  # the pipeline is the user's code: what came so far counts
             return
         finally:
