@@ -240,10 +240,10 @@ class ProfiledPredictor:
     def _carried_over(
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
-        target = self._step(workload, accelerator)
         known = [
             m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU" and not m.starved
         ]
+        target = self._step(workload, accelerator) if known else None
         pairs = [(m, self._step(m.workload, self.accelerators[m.accelerator])) for m in known]
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
