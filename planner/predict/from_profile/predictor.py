@@ -146,7 +146,7 @@ class ProfiledPredictor:
 
     On the accelerator that was measured the step is `measured`, at another batch size by its fixed and per-sample
     parts. Elsewhere the model is corrected by what it was off by there, as far as held-out data says that errors
-    carry over (see `ErrorModel`). From a CPU nothing is carried over: no published set has both.
+    carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
     """
 
     def __init__(
