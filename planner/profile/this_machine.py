@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
-from ..predict.from_profile.predictor import ProfileRow
 from ..records import Frozen, from_plain, to_plain
 from .machine import read_processor_name
 from .windows import MeasurementRules
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
+    from ..predict.from_profile.predictor import ProfileRow
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
 
@@ -83,6 +83,8 @@ def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerato
     time_s = None if step is None else step.step_s or step.least_s
     if step is None or time_s is None:
         return None
+    from ..predict.from_profile.predictor import ProfileRow
+
     return ProfileRow(
         workload=replace(workload, further=()),
         accelerator=accelerator.name,

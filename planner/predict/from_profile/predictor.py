@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -205,6 +206,17 @@ class ProfiledPredictor:
             hosts=hosts,
         )
 
+    @cached_property
+    def _cpu_errors(self) -> tuple[tuple[ProfileRow, float], ...]:
+        """Measurements of this machine's CPU with the logarithm of measured over modelled time."""
+        own, found = self.own_cpu, []
+        for m in self.measurements if own is not None else ():
+            if own is not None and m.accelerator == own.name and not m.is_least:
+                modelled = self.predictor.step_time(m.workload, own, look_up=False)
+                if isinstance(modelled, StepTime):
+                    found.append((m, math.log(m.computing_s / modelled.time_s.mid)))
+        return tuple(found)
+
     def _correct_cpu(self, workload: Workload, accelerator: Accelerator, plain: StepTime) -> StepTime:
         """Return a step on a CPU, corrected by what the model is off by on this machine's for the same model.
 
@@ -212,17 +224,11 @@ class ProfiledPredictor:
         """
         if self.own_cpu is None:
             return plain
-        ratios, least_s = [], 0.0
-        for m in self.measurements:
-            if m.accelerator != self.own_cpu.name or m.workload.parameters != workload.parameters:
-                continue
-            if m.is_least:
-                if accelerator == self.own_cpu and is_same_work(m.workload, workload):
-                    least_s = max(least_s, m.step_s)
-                continue
-            modelled = self.predictor.step_time(m.workload, self.own_cpu, look_up=False)
-            if isinstance(modelled, StepTime):
-                ratios.append(math.log(m.computing_s / modelled.time_s.mid))
+        least_s = 0.0
+        if accelerator == self.own_cpu:
+            least = (m.step_s for m in self.measurements if m.is_least and is_same_work(m.workload, workload))
+            least_s = max(least, default=0.0)
+        ratios = [ratio for m, ratio in self._cpu_errors if m.workload.parameters == workload.parameters]
         if not ratios:
             return _raise_to(plain, least_s)
         ratio = math.exp(sum(ratios) / len(ratios))
