@@ -71,6 +71,8 @@ def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) ->
         return False
     if PROVIDER in question.filters.providers or own.offer.accelerator in question.filters.accelerators:
         return True
+    if run_s is not None and question.deadline_s is not None and run_s.low > question.deadline_s:
+        return False
     if answer.decision.recommended is None or run_s is None:
         return True
     taken = answer.offers[answer.decision.recommended]

@@ -94,6 +94,8 @@ def test_a_cpu_by_its_datasheet_wins_only_where_nothing_else_is_asked() -> None:
         ({"providers": ("local",)}, "0.5", True),
         ({"accelerators": ("CPU",)}, "0.5", True),
         ({}, "0", False),  # free and sooner: an hour there against twelve here
+        ({"deadline_s": 2159.0}, "0.5", False),  # 0.6 h are 2,160 s
+        ({"deadline_s": 2160.0}, "0.5", True),
     ],
 )
 def test_this_machine_is_measured_where_it_could_be_the_answer(
@@ -109,7 +111,8 @@ def test_this_machine_is_measured_where_it_could_be_the_answer(
     monkeypatch.setattr(this_machine, "measure_step", measure)
     slow = replace(CPU, fp32_tflop_per_s=1 / 12) if usd_per_hour == "0" else CPU
     context = build_context(select((HERE, slow), (replace(RENTED, usd_per_hour=Decimal(usd_per_hour)), T4)))
-    question = Question(filters=Filters(**filters))
+    limits = {"deadline_s": filters.pop("deadline_s")} if "deadline_s" in filters else {}
+    question = Question(filters=Filters(**filters), **limits)
     measure_own_machine(context, answer(context, question), question, model="train.py", argv=())
 
     assert bool(asked) is is_measured
