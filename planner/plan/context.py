@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
-from .own_machine import load_own_step
+from .own_machine import add_measurements, load_own_step
 from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
-from .select import Selection, select
+from .select import select
 from .stated_times import build_stated_rows, parse_step_times
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
-    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
@@ -128,27 +126,6 @@ def _is_profile(path: Path) -> bool:
         return PROFILE_SCHEMA.encode() in text and bool(parse_json(text)["schema"] == PROFILE_SCHEMA)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def add_measurements(
-    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
-) -> StepPredictor:
-    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
-    if not measurements:
-        return predictor
-    from ..offers.local import PROVIDER
-    from ..predict.from_profile.predictor import ProfiledPredictor
-    from ..predict.predictor import Predictor
-
-    plain, known = predictor, tuple(measurements)
-    if isinstance(predictor, ProfiledPredictor):
-        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
-    if not isinstance(plain, Predictor):
-        return predictor
-
-    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
-    cpu = own if own is not None and own.kind == "cpu" else None
-    return ProfiledPredictor(plain, known, own_cpu=cpu, accelerators=catalog.accelerators)
 
 
 def build_resizer(

@@ -12,7 +12,9 @@ from ..units import SECONDS_PER_HOUR
 from .offer_table import OfferTable
 
 if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
+    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from .estimate import Estimate
     from .offer_estimate import OfferEstimate
@@ -29,6 +31,26 @@ def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow,
 
     row = build_row(load_step(workload, accelerator), workload, accelerator)
     return () if row is None else (row,)
+
+
+def add_measurements(
+    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
+    if not measurements:
+        return predictor
+    from ..predict.from_profile.predictor import ProfiledPredictor
+    from ..predict.predictor import Predictor
+
+    plain, known = predictor, tuple(measurements)
+    if isinstance(predictor, ProfiledPredictor):
+        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
+    if not isinstance(plain, Predictor):
+        return predictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(plain, known, own_cpu=cpu, accelerators=catalog.accelerators)
 
 
 def measure_own_machine(
@@ -50,7 +72,6 @@ def measure_own_machine(
     if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
         return None
     from ..profile.this_machine import build_row, load_step, measure_step
-    from .context import add_measurements
 
     workload, accelerator = context.workload, own.selected.accelerator
     if load_step(workload, accelerator) is not None:  # in vain, or a step that takes too long

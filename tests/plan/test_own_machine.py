@@ -10,11 +10,10 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import own_machine
-from gpuplan.plan.context import add_measurements
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_in_context, estimate_workload
-from gpuplan.plan.own_machine import load_own_step, measure_own_machine
+from gpuplan.plan.own_machine import add_measurements, load_own_step, measure_own_machine
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.select import Filters, Selection
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
