@@ -71,11 +71,12 @@ def measure_own_machine(
     own = None if place is None else offers[place]
     if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
         return None
-    from ..profile.this_machine import build_row, load_step, measure_step
+    from ..profile.this_machine import build_row, get_day, load_step, measure_step
 
     workload, accelerator = context.workload, own.selected.accelerator
-    if load_step(workload, accelerator) is not None:  # in vain, or a step that takes too long
-        return None
+    known = load_step(workload, accelerator)
+    if known is not None and not (known.was_in_vain and known.day != get_day()):
+        return None  # it takes too long, or nothing could be measured today
     tell = context.options.script.tell
     step = measure_step(model, workload, accelerator, options=context.options, argv=argv, tell=tell)
     row = build_row(step, workload, accelerator)

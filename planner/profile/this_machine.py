@@ -54,6 +54,16 @@ class StepHere(Frozen):
     high_s: float | None = None
     least_s: float | None = None
 
+    @property
+    def was_in_vain(self) -> bool:
+        """Whether nothing was learned, so that another day is worth another try."""
+        return self.step_s is None and self.least_s is None
+
+
+def get_day() -> str:
+    """Return the date."""
+    return datetime.now(UTC).date().isoformat()
+
 
 def compute_key(workload: Workload, accelerator: Accelerator) -> str:
     """Return the digest of a step and of this machine."""
@@ -121,7 +131,7 @@ def measure_step(
     """
     if not _fits(workload) or find_spec(workload.backend) is None:
         return None
-    began_s, day = time.monotonic(), datetime.now(UTC).date().isoformat()
+    began_s, day = time.monotonic(), get_day()
     request = {
         "reference": model,
         "base": str(Path.cwd()),

@@ -137,6 +137,30 @@ def test_what_was_measured_replaces_the_guess(monkeypatch: pytest.MonkeyPatch) -
     assert measure_own_machine(found, again, question, model="train.py", argv=()) is None, "it is known"
 
 
+@pytest.mark.parametrize(
+    ("kept", "is_tried"),
+    [
+        ({"day": "2026-11-27"}, True),
+        ({"day": "2026-11-28"}, False),
+        ({"day": "2026-11-27", "least_s": 5.0}, False),
+    ],
+)
+def test_a_measurement_in_vain_is_tried_again_another_day(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, kept: dict[str, Any], *, is_tried: bool
+) -> None:
+    """A step that takes over 5 s is known to; a process that failed on the 27th may do better on the 28th."""
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(this_machine, "get_day", lambda: "2026-11-28")
+    asked = []
+    monkeypatch.setattr(this_machine, "measure_step", lambda *given, **_: asked.append(given))
+    context = build_context(select((HERE, CPU)))
+    this_machine._keep(this_machine.compute_key(context.workload, CPU), StepHere(took_s=60.0, **kept))
+    question = Question(filters=Filters(providers=("local",)))
+
+    assert measure_own_machine(context, answer(context, question), question, model="train.py", argv=()) is None
+    assert bool(asked) is is_tried
+
+
 def own_selection() -> Selection:
     from gpuplan.plan.select import select as select_offers
 
