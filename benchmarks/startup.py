@@ -114,6 +114,7 @@ def environment(cache: Path) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     own = {"GPUPLAN_CACHE_DIR": str(cache), "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    own["GPUPLAN_MEASURE"] = "false"
     return {**kept, **own, "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
 
 

@@ -14,6 +14,7 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     script_env       environment variables that a script may see       default: none besides the usual ones
     downloads        whether a script may load data from elsewhere     default: true
     trace_cache      whether a model is traced once and kept           default: true
+    measure          whether `estimate` times steps on this machine    default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
     hour_value       dollars an hour of your own time is worth         default: 20
@@ -87,6 +88,7 @@ class Settings:
     script_env: tuple[str, ...] = ()
     downloads: bool = True
     trace_cache: bool = True
+    measure: bool = True
     keep_runs: bool = True
     quota: bool = False
     hour_value: float = 20.0
@@ -167,6 +169,7 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "script_env": _parse_names,
     "downloads": _SWITCH,
     "trace_cache": _SWITCH,
+    "measure": _SWITCH,
     "keep_runs": _SWITCH,
     "quota": _SWITCH,
     "hour_value": _AMOUNT,

@@ -199,6 +199,7 @@ def main() -> int:
                 "GPUPLAN_CACHE_DIR": f"{name}/cache",
                 "GPUPLAN_DATA_DIR": f"{name}/data",
                 "GPUPLAN_STATE_DIR": f"{name}/state",
+                "GPUPLAN_MEASURE": "false",
                 "GOOGLE_CLOUD_PROJECT": "my-project",
             }
             folder = Path(name, "work")

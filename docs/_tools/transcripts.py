@@ -139,7 +139,7 @@ def shell_of(world: World, program: str) -> Iterator[Shell]:
         environment = {
             **kept, **own, "HOME": name, "XDG_CONFIG_HOME": f"{name}/config", "COLUMNS": str(WIDTH),
             "TERM": "xterm", "NO_COLOR": "1", "KERAS_BACKEND": "jax",
-            "GPUPLAN_TODAY": "2026-11-25", **given,
+            "GPUPLAN_TODAY": "2026-11-25", "GPUPLAN_MEASURE": "false", **given,
         }  # fmt: skip
         yield Shell(folder=folder, environment=environment, program=program)
 

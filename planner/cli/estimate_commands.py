@@ -49,9 +49,11 @@ def estimate(
     """
     from ..plan.estimate_model import estimate_model
     from ..plan.request import resolve_request
+    from ..settings import load_settings
 
     require_writable(out.output)
-    asked = resolve_request(request)
+    is_measured = load_settings().measure if request.measure is None else request.measure
+    asked = resolve_request(replace(request, measure=is_measured))
     with status(TRACING.format(model)) as tell:
         result = estimate_model(
             model,

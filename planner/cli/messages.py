@@ -48,7 +48,8 @@ def changed_flags(flags: DataclassInstance, *names: str) -> dict[str, Any]:
         value = getattr(flags, one.name)
         if value != one.default and (not names or one.name in names):
             flag = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, Flag)), None)
-            found[(flag and flag.name) or one.name] = value
+            name, _, negated = ((flag and flag.name) or one.name).partition("/--")
+            found[negated if negated and value is False else name] = True if negated else value
     return found
 
 

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
+from .own_machine import add_measurements, load_own_step
 from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
-from .select import Selection, select
+from .select import select
 from .stated_times import build_stated_rows, parse_step_times
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
-    from ..predict.predictor import Predictor
-    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
@@ -55,8 +53,8 @@ def build_context(
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
-    measurements += build_stated_rows(stated, workload)
-    predictor = _add_measurements(packaged, measurements, catalog, selection)
+    measurements += (*build_stated_rows(stated, workload), *load_own_step(workload, selection))
+    predictor = add_measurements(packaged, measurements, catalog, selection)
     feed = None
     if any(one.loading for one in measurements):
         from .input_pipeline import build_measured_pipeline
@@ -128,20 +126,6 @@ def _is_profile(path: Path) -> bool:
         return PROFILE_SCHEMA.encode() in text and bool(parse_json(text)["schema"] == PROFILE_SCHEMA)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _add_measurements(
-    predictor: Predictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
-) -> StepPredictor:
-    """Return a predictor that uses measurements; without any, the given one."""
-    if not measurements:
-        return predictor
-    from ..offers.local import PROVIDER
-    from ..predict.from_profile.predictor import ProfiledPredictor
-
-    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
-    cpu = own if own is not None and own.kind == "cpu" else None
-    return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
 
 
 def build_resizer(

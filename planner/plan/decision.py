@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import SECONDS_PER_HOUR, format_duration
+from ..offers.rows import CPU
+from ..units import SECONDS_PER_HOUR, format_device, format_duration
 from .decision_words import DecisionWords
 from .estimate import Decision
 from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_first
@@ -14,6 +15,8 @@ from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_firs
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .cost_terms import Currency
+    from .device_estimate import DeviceEstimate
+    from .offer_estimate import OfferEstimate
     from .question import Question
     from .ranking import Floats, Mask, RankedOffers, Rows
 
@@ -23,6 +26,7 @@ CHEAPER_SHARE, CHEAPER_USD = 0.8, 1.0
 FASTER_SHARE, FASTER_S = 0.8, 600.0
 MOST_USD_PER_HOUR_SAVED = 100.0
 QUANTILE = 1.2815515655446004  # of the standard normal distribution at 90 %
+SAME_RATE = 0.05  # relative difference up to which a loader is as fast elsewhere [-]
 RANGE_OF_VALUES = (0.5, 2.0)  # plausible values of hours, relative to the stated ones [-]
 
 
@@ -37,7 +41,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     """
     if workload.unplanned and not question.partial:
         return Decision(lines=(workload.why_partial,))
-    options = _Options.of(ranked, question, ranked.takable)
+    options = _Options.of(ranked, question, _leave_out_guesses(ranked))
     taken = options.take()
     words = DecisionWords(ranked.offers, currency, workload)
     if taken is None:
@@ -62,9 +66,28 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         _format_alternatives(picks, options, words),
         words.doubt(taken) if chance < SURE else "",
         words.changes(taken),
+        _explain_input(ranked.offers[taken], question, workload),
         _explain_quota(ranked, question, options, taken, words),
     )
     return replace(picks, lines=tuple(filter(None, lines)), needs=(needs,) if needs else ())
+
+
+def _leave_out_guesses(ranked: RankedOffers) -> Mask:
+    """Return what can be taken without CPUs whose time is known from their datasheet alone, unless that is all.
+
+    Two quiet cores were 2 to 7 times slower than so predicted (CNNs; Keras on JAX).
+    """
+    import numpy as np
+
+    offers = ranked.offers
+    guessed = np.array([_is_guessed_cpu(run.device_estimate) for run in offers.runs], dtype=bool)[offers.run_of]
+    cpus = np.array([context.offer.accelerator == CPU for context in offers.contexts], dtype=bool)
+    known = ranked.takable & ~(guessed & cpus)
+    return known if known.any() else ranked.takable
+
+
+def _is_guessed_cpu(device: DeviceEstimate) -> bool:
+    return getattr(device.step_time, "basis", "") == "datasheet"
 
 
 class _Options(NamedTuple):
@@ -242,6 +265,23 @@ def _explain_quota(
     ):
         return ""
     return f"Ruled out by your quota: {words.describe(row)}; {ranked.offers.contexts[row].needs}"
+
+
+def _explain_input(taken: OfferEstimate, question: Question, workload: Workload) -> str:
+    """Return what the input pipeline of a script feeds, and what the devices need; empty where it is enough."""
+    able_per_s, rate, measured = taken.device_estimate.able_per_s, taken.samples_per_s, workload.input
+    device = format_device(taken.offer.accelerator, taken.offer.devices)
+    if question.feed is None and measured is not None and measured.kind != "arrays" and rate is not None:
+        here = measured.samples_per_s
+        if here is None:
+            return f"Your loader could not be measured: {device} takes {rate.mid:,.0f} samples/s."
+        if able_per_s is None:
+            return ""
+        there = "" if abs(rate.mid / here - 1) < SAME_RATE else f", about {rate.mid:,.0f} there"
+        return f"Your loader feeds {here:,.0f} samples/s here{there}; {device} could take {able_per_s:,.0f}."
+    if able_per_s is None or rate is None:
+        return ""
+    return f"The input feeds {rate.mid:,.0f} samples/s; {device} could take {able_per_s:,.0f}."
 
 
 def format_limits(question: Question) -> str:

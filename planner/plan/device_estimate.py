@@ -58,6 +58,7 @@ class DeviceEstimate(Frozen):
         tokens_per_sample: Length of the sequences of a language model; None for other models [-].
         peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
         memory_parts: Memory of one device by part; None if it was not divided [bytes].
+        able_per_s: Samples per second that the devices could take, where the input feeds fewer; else None [1/s].
         phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
             longest, steps and training time are of all, and the memory is that of the largest.
     """
@@ -76,6 +77,7 @@ class DeviceEstimate(Frozen):
     tokens_per_sample: int | None = None
     peak_time_s: float | None = None
     memory_parts: Mapping[str, int] | None = None
+    able_per_s: float | None = None
     phases: tuple[DeviceEstimate, ...] = ()
 
     @cached_property

@@ -170,6 +170,7 @@ class Estimate(Frozen):
             "offers": offers,
             "recommendation": self._recommendation_json(),
             "decision": self.decision_json(),
+            "input": self.input_json(),
             "budget_epochs": to_plain(self.budget_epochs),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
@@ -189,6 +190,32 @@ class Estimate(Frozen):
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
             "improvements": round_floats(to_plain(self.decision.improvements)),
+        }
+
+    def input_json(self) -> dict[str, Any]:
+        """Return the rate of the input of the longest phase, and the one that the recommended devices could take.
+
+        Without a recommendation, it is that of the cheapest ones.
+        """
+        measured, stated = self.workload.input, self.options.get("feed")
+        index = (
+            self.decision.recommended if self.decision.recommended is not None else self.recommendation.cheapest
+        )
+        needed_per_s = None
+        if index is not None:
+            one = self.offers[index]
+            own = one.samples_per_s
+            needed_per_s = one.device_estimate.able_per_s or (None if own is None else own.mid)
+        rate = None if measured is None or stated is not None else measured
+        basis = "stated" if stated is not None else "unknown"
+        if rate is not None and (rate.kind == "arrays" or rate.samples_per_s is not None):
+            basis = "arrays" if rate.kind == "arrays" else "measured"
+        facts: dict[str, Any] = {} if rate is None else to_plain(rate)
+        return {
+            "samples_per_s_here": facts.get("samples_per_s"),
+            "samples_per_s_needed": round_floats(needed_per_s),
+            "basis": basis,
+            **{key: facts.get(key) for key in ("kind", "workers", "cores")},
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:

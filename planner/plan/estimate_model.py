@@ -21,6 +21,7 @@ from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, plan_what_fits, prepare_fit, require_fittable
 from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
+from .own_machine import measure_own_machine
 from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def estimate_model(
             answer = estimate_for_budget(context, question, ways=ways)
         else:
             answer = estimate_in_context(context, question, ways=ways)
+            if request.measure and isinstance(model, str) and context.workload.mode == "train" and not compiling:
+                known = measure_own_machine(context, answer, question, model=model, argv=script_arguments)
+                if known is not None:
+                    context, answer = known, estimate_in_context(known, question, ways=ways)
             if answer.decision.recommended is None:
                 answer = add_budget_epochs(answer, context, question, ways=ways)
         if not (request.fit or compiling):

@@ -46,11 +46,18 @@ class EstimateRequest(Frozen):
         bool, Flag("Recompute each layer's activations in the backward pass (RematScope).", WORKLOAD)
     ] = False
     feed: Annotated[
-        str | None, Flag("How samples are fed: arrays, jpeg, or samples/s per vCPU.", WORKLOAD, "", "HOW")
+        str | None,
+        Flag(
+            "How samples are fed: none (not measured), arrays, jpeg, or samples/s per vCPU.", WORKLOAD, "", "HOW"
+        ),
     ] = None
     profiles: Annotated[
         Sequence[Path | str], Flag("Profile from `gpuplan profile` or StepTimer.", WORKLOAD, "profile", "FILE")
     ] = ()
+    measure: Annotated[
+        bool | None,
+        Flag("Time a few steps on this machine where it could be the answer.", WORKLOAD, "measure/--no-measure"),
+    ] = None
     measured: Annotated[
         Sequence[str] | Mapping[str, float],
         Flag("Step time that you know: T4=120ms; corrects the others.", WORKLOAD, "", "NAME=TIME"),

@@ -19,7 +19,7 @@ from .estimate import Estimate, Recommendation
 from .estimate_device import DeviceEstimator
 from .fitting import FitWays
 from .improvements import find_improvements
-from .input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
+from .input_pipeline import InputPipeline, guess_jpeg_pipeline, list_feeds, with_input_bottleneck
 from .offer_table import price_offers
 from .question import EstimateContext, Question, find_obstacle
 from .ranking import find_undominated, rank_offers, recommend
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
+    from .device_estimate import DeviceEstimate
 
 
 def estimate_workload(
@@ -70,6 +71,8 @@ def estimate_workload(
         shardings=question.shard or UNSHARDED,
         ways=ways,
     )
+    feeds = list_feeds(question.feed, workload, terms, feed)
+    is_known = bool(feeds) or question.feed is not None or workload.input is not None
     priced = price_offers(
         workload,
         selection,
@@ -77,8 +80,8 @@ def estimate_workload(
         spot=question.spot,
         use=limit_to_one_device if one_device else None,
         estimate_device=partial(estimator.estimate, workload),
-        feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
-        pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
+        feeds=feeds,
+        pictures=None if is_known else guess_jpeg_pipeline(workload, terms),
     )
     ranked = rank_offers(priced, question, one_device=one_device)
     decision = decide(ranked, question, workload=workload, currency=terms.currency)
@@ -92,8 +95,15 @@ def estimate_workload(
             )
             row = answer.decision.recommended
             distributed = None if row is None else answer.offers[row]
-        estimate = partial(estimator.estimate, selected=taken.selected)
-        improvements = find_improvements(workload, taken, estimate, distributed=distributed)
+
+        def estimate(other: Workload, pipeline: InputPipeline | None = None) -> DeviceEstimate:
+            used = feeds if pipeline is None else (pipeline,)
+            found = estimator.estimate(other, taken.selected)
+            return with_input_bottleneck(found, taken.offer, used, taken.selected.accelerator)
+
+        improvements = find_improvements(
+            workload, taken, estimate, distributed=distributed, feed=feeds[0] if feeds else None
+        )
         decision = replace(decision, improvements=improvements)
     is_partial = bool(workload.unplanned) and not question.partial
     answer = Estimate(
@@ -105,7 +115,7 @@ def estimate_workload(
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
-        not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
+        not_billed=() if is_known else (INPUT_STALLS,),
         unmatched=selection.unmatched,
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
         undominated=find_undominated(ranked),

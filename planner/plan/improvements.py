@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
+    from .input_pipeline import InputPipeline
     from .offer_estimate import OfferEstimate
 
 LEAST_SPEEDUP = 1.15
@@ -47,26 +48,34 @@ class Improvement(Frozen):
 def find_improvements(
     workload: Workload,
     taken: OfferEstimate,
-    estimate: Callable[[Workload], DeviceEstimate],
+    estimate: Callable[..., DeviceEstimate],
     *,
     distributed: OfferEstimate | None = None,
+    feed: InputPipeline | None = None,
 ) -> tuple[Improvement, ...]:
     """Return at most three changes that are worth at least 15 %, the largest first.
 
     Args:
         workload: Training as it is.
         taken: Estimate of the offer that is taken.
-        estimate: Function that estimates another workload on its devices.
+        estimate: Function that estimates another workload on its devices, with another input pipeline if given.
         distributed: What would be taken of its provider and accelerator if the script used all devices.
+        feed: Input pipeline as it is; None for no limit.
     """
     own = taken.samples_per_s
     if own is None or workload.mode != "train" or workload.further:
         return ()
     found = [] if distributed is None else _compare_distributed(taken, distributed)
-    for change, other, is_another in _list_variants(workload, taken.selected.accelerator):
-        rate = estimate(other)
-        if rate.samples_per_s is not None and not rate.is_ruled_out:
-            speedup = rate.samples_per_s.mid / own.mid
+    variants = [
+        (change, estimate(other), is_another)
+        for change, other, is_another in _list_variants(workload, taken.selected.accelerator)
+    ]
+    if feed is not None and taken.device_estimate.able_per_s is not None:
+        faster = feed.list_faster(taken.offer.vcpus or 1.0)
+        variants += [(change, estimate(workload, pipeline), False) for change, pipeline in faster]
+    for change, device, is_another in variants:
+        if device.samples_per_s is not None and not device.is_ruled_out:
+            speedup = device.samples_per_s.mid / own.mid
             found.append(Improvement(change=change, speedup=speedup, another_training=is_another))
     worth = sorted((one for one in found if one.speedup >= LEAST_SPEEDUP), key=lambda one: -one.speedup)
     return tuple(worth[:MOST_SHOWN])

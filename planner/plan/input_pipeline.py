@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..limits import MAX_AMOUNT
-from ..predict.step_time import StepTime
+from ..predict.step_time import StepTime, join_notes
 from ..records import Frozen
 from ..units import GIB, Interval
 from .cost_terms import Bounds, CostTerms
@@ -17,7 +17,7 @@ from .device_estimate import DeviceEstimate, combine_phases
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
     from ..predict.from_profile.predictor import ProfileRow
-    from ..workload.model import Workload
+    from ..workload.model import InputRate, Workload
 
 
 GB_PER_GIB = GIB / 1e9
@@ -29,8 +29,13 @@ PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 # Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
 # the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]
 OTHER_HOSTS = 1.5
+SAME_HOST = 1.1  # and on the measured one, from one run to the next [-]
+SATURATED = 0.85  # share of a host's cores from which more of them would have fed more [-]
+SEVERAL_CORES = 1.2  # from here on a pipeline runs in parallel; a single thread's helpers use less [-]
+LEAST_CORES = 0.02  # of a pipeline that only waits [-]
+MOST_WORKERS = 16  # that are suggested [-]
 SLOWEST_FEED_PER_S = 1e-6  # a sample in 12 days [1/s]
-FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
+FEEDS = "`none` (no limit, nothing measured), `arrays`, `jpeg`, or samples per second of one vCPU"
 
 
 class InputPipeline(Frozen):
@@ -44,6 +49,9 @@ class InputPipeline(Frozen):
         data_gb: Stored size of all samples; None if unknown [GB].
         array_mb: Size of a sample as transferred to the devices [MB].
         most_vcpus: Number of vCPUs of a machine that the pipeline can use; None for all [-].
+        most_per_s: Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for
+            no such limit [1/s].
+        measured: What was measured on this machine; None for a stated rate.
         measured_on: Provider of the machine whose measured step times include the wait; None for no machine.
     """
 
@@ -54,6 +62,8 @@ class InputPipeline(Frozen):
     data_gb: float | None = None
     array_mb: float = 0.0
     most_vcpus: float | None = None
+    most_per_s: float | None = None
+    measured: InputRate | None = None
     measured_on: str | None = None
 
     def vcpus(self, offer: Offer) -> float | None:
@@ -63,7 +73,7 @@ class InputPipeline(Frozen):
         return min(offer.vcpus or 1.0, self.most_vcpus * offer.hosts)
 
     def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
-        """Return the sample rate of each part of a host; empty if its vCPUs are unknown [1/s].
+        """Return the sample rate of each part of a host; empty if nothing is known of it [1/s].
 
         vCPUs: vcpus x rate of one vCPU; disk (for data that exceed the memory): disk rate / sample size;
         PCIe: devices x PCIe rate x achieved share / sample size.
@@ -73,10 +83,10 @@ class InputPipeline(Frozen):
             accelerator: Device with its PCIe rate; None if unknown.
         """
         vcpus = self.vcpus(offer)
-        if vcpus is None:
+        if vcpus is None and self.measured is None:
             return {}
-        low, usual, high = (vcpus * rate for rate in self.per_vcpu)
-        found: dict[str, Bounds] = {f"{vcpus:g} vCPUs": (low, usual, high)}
+        name = "its vCPUs" if vcpus is None else f"{vcpus:g} vCPUs"
+        found: dict[str, Bounds] = {name: self._compute_rates(offer, vcpus)}
         cached = self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
         if self.disk_mb_per_s is not None and not cached and min(self.sample_mb) > 0:
             slow, typical, fast = self.disk_mb_per_s
@@ -87,6 +97,69 @@ class InputPipeline(Frozen):
             rate = max(1.0, offer.devices) * pcie * MB_PER_GB / self.array_mb
             found["PCIe"] = tuple(share * rate for share in PCIE_SHARES)  # type: ignore[assignment]
         return found
+
+    def _compute_rates(self, offer: Offer, vcpus: float | None) -> Bounds:
+        """Return the sample rate of the vCPUs of an offer [1/s].
+
+        On the machine itself it is what was measured, as on one with an unknown number of them.
+        """
+        from ..offers.local import PROVIDER
+
+        rate = self.measured and self.measured.samples_per_s
+        if rate and (vcpus is None or offer.provider == PROVIDER):
+            reach = SAME_HOST if offer.provider == PROVIDER else OTHER_HOSTS
+            return rate / reach, rate, rate * reach
+        vcpus = 1.0 if vcpus is None else vcpus
+        low, usual, high = (vcpus * rate for rate in self.per_vcpu)
+        if self.most_per_s is None:
+            return low, usual, high
+        most = self.most_per_s * offer.hosts
+        return min(low, most / OTHER_HOSTS), min(usual, most), min(high, most * OTHER_HOSTS)
+
+    def compute_busy_s(self, offer: Offer, samples: float) -> float:
+        """Return the time of all cores that preparing samples takes on a machine that computes with them [s]."""
+        vcpus = self.vcpus(offer)
+        return (
+            0.0
+            if self.measured is None or vcpus is None
+            else samples / ((offer.vcpus or vcpus) * self.per_vcpu[1])
+        )
+
+    def list_faster(self, vcpus: float) -> Iterator[tuple[str, InputPipeline]]:
+        """Yield changes of the script that use more of a machine's vCPUs, with the pipeline that each leads to."""
+        found = self.measured
+        if found is None:
+            return
+        if found.kind in ("", "tf.data", "Grain"):
+            if found.kind == "tf.data" and found.cores < SEVERAL_CORES:
+                faster = replace(
+                    self, most_per_s=None, most_vcpus=None, measured=replace(found, samples_per_s=None)
+                )
+                yield "num_parallel_calls=tf.data.AUTOTUNE in its map()", faster
+            return
+        own, wanted = max(found.workers or 1, 1), int(min(vcpus, MOST_WORKERS))
+        if wanted <= own:
+            return
+        most = None if self.most_per_s is None else self.most_per_s * wanted / own
+        faster = replace(
+            self, most_per_s=most, most_vcpus=wanted, measured=replace(found, samples_per_s=None, workers=wanted)
+        )
+        change = f"{wanted} workers instead of {found.workers if found.workers is not None else own}"
+        yield (
+            change + {"PyDataset": " (use_multiprocessing)", "generator": " (a PyDataset)"}.get(found.kind, ""),
+            faster,
+        )
+
+    def describe_limit(self, offer: Offer, part: str, rate_per_s: float, able_per_s: float) -> str:
+        """Return the sentence on a part that feeds devices too slowly."""
+        if self.measured is None or not part.endswith("vCPUs"):
+            verb = "feed" if part.endswith("vCPUs") else "feeds"
+            return f"{part} {verb} {rate_per_s:,.0f} samples/s, the devices could process {able_per_s:,.0f}"
+        there = "" if offer.vcpus is None else f", about {rate_per_s:,.0f} with {offer.vcpus:g} vCPUs"
+        is_here = rate_per_s == self.measured.samples_per_s
+        return (
+            f"your loader feeds {self.because}{'' if is_here else there}; the devices could take {able_per_s:,.0f}"
+        )
 
     def narrowest(self, offer: Offer, accelerator: Accelerator | None = None) -> tuple[str, Bounds] | None:
         """Return the slowest part by central rate, and the lowest bounds of all parts; None if unknown [1/s]."""
@@ -102,14 +175,14 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
     """Parse `--feed`; None for arrays in memory, which impose no limit.
 
     Args:
-        text: `arrays`, `jpeg`, or samples per second of one vCPU.
+        text: `none`, `arrays`, `jpeg`, or samples per second of one vCPU.
         workload: Workload that consumes the samples.
         terms: Assumed rates of JPEG decoding and of the disk.
 
     Raises:
         UsageError: Neither a kind of data nor a positive number.
     """
-    if text == "arrays":
+    if text in ("none", "arrays"):
         return None
     if text == "jpeg":
         bounds, because = terms.bounds("jpeg_per_s_per_vcpu", "any"), terms.because("jpeg_per_s_per_vcpu", "any")
@@ -145,43 +218,95 @@ def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline |
     return parse_feed("jpeg", workload, terms)
 
 
+Feeds = tuple[InputPipeline | None, ...]
+
+
+def list_feeds(stated: str | None, workload: Workload, terms: CostTerms, profiled: InputPipeline | None) -> Feeds:
+    """Return the input pipeline of each phase of a workload, or one for all; empty where nothing limits.
+
+    Args:
+        stated: `--feed`, which decides; None if it is not given.
+        workload: Workload with what was measured of its inputs.
+        terms: Assumed rates.
+        profiled: Pipeline that a profile timed, which decides over what was measured while tracing; None for none.
+    """
+    if stated is not None:
+        feeds: Feeds = (parse_feed(stated, workload, terms),)
+    elif profiled is not None:
+        feeds = (profiled,)
+    else:
+        feeds = tuple(None if one.input is None else build_input_pipeline(one.input) for one in workload.phases)
+    return feeds if any(feeds) else ()
+
+
+def build_input_pipeline(rate: InputRate) -> InputPipeline | None:
+    """Build the pipeline of a measured rate; None if there is none.
+
+    A pipeline that kept all cores busy would have fed more with more of them, up to one for each of its workers
+    (all where it states none). Any other one is limited by its workers, or by what they wait for (disk, network,
+    the lock of Python), and is as fast elsewhere unless a machine has fewer cores than it kept busy.
+    """
+    if rate.samples_per_s is None:
+        return None
+    cores = max(rate.cores, LEAST_CORES)
+    of_core = rate.samples_per_s / cores
+    is_saturated = rate.host_cores is not None and cores >= SATURATED * rate.host_cores
+    is_serial = rate.kind == "generator" or rate.workers is not None
+    return InputPipeline(
+        per_vcpu=(of_core / OTHER_HOSTS, of_core, of_core * OTHER_HOSTS),
+        because=f"{rate.samples_per_s:,.0f} samples/s here",
+        most_vcpus=max(rate.workers or 1, 1) if is_saturated and is_serial else None,
+        most_per_s=None if is_saturated else rate.samples_per_s,
+        measured=rate,
+    )
+
+
 def with_input_bottleneck(
-    projection: DeviceEstimate, offer: Offer, feed: InputPipeline, accelerator: Accelerator | None = None
+    projection: DeviceEstimate, offer: Offer, feeds: Feeds, accelerator: Accelerator | None = None
 ) -> DeviceEstimate:
     """Return an estimate whose step is limited by the input pipeline where that is slower than the devices.
 
     Input and computation are assumed to overlap (prefetching):
-    step time = max(compute time, global batch size / sample rate).
+    step time = max(compute time, global batch size / sample rate). Where a CPU computes, both share its cores:
+    the compute time grows by the processor time of a batch over the cores.
 
     Args:
         projection: Estimate without a limit by the input.
         offer: Offer with the vCPUs.
-        feed: Input pipeline.
+        feeds: Input pipeline of each phase, or one for all.
         accelerator: Device with its PCIe rate.
     """
     phases, step = projection.phases, projection.step_time
     if phases:
-        limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in phases]
+        each = feeds if len(feeds) == len(phases) else feeds[:1] * len(phases)
+        limited = [
+            with_input_bottleneck(one, offer, (feed,), accelerator) for one, feed in zip(phases, each, strict=True)
+        ]
         longest = next(index for index, one in enumerate(phases) if one.step_time is step)
         return combine_phases(limited, longest=longest)
+    feed = feeds[0] if feeds else None
+    if feed is None or not isinstance(step, StepTime) or offer.provider == feed.measured_on:
+        return projection
     part, rates = feed.narrowest(offer, accelerator) or ("", (0.0, 0.0, 0.0))
-    if not isinstance(step, StepTime) or min(rates) <= 0 or offer.provider == feed.measured_on:
+    if min(rates) <= 0:
         return projection
     samples = projection.run.global_batch_size
+    is_shared = accelerator is not None and accelerator.kind == "cpu"
+    busy_s = feed.compute_busy_s(offer, samples) if is_shared else 0.0
     slow, usual, fast = (samples / rate for rate in rates)
     own = step.time_s
-    time_s = Interval(low=max(own.low, fast), mid=max(own.mid, usual), high=max(own.high, slow))
-    if usual > own.mid:
-        waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + usual - own.mid}
-        able = samples / own.mid
-        verb = "feed" if part.endswith("vCPUs") else "feeds"
-        note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could process {able:,.0f}"
-        if feed.measured_on is not None:
-            note += f" (measured {feed.because})"
-        limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
-        notes = "; ".join(one for one in (step.note, note) if one)
-        step = replace(step, limiter=limiter, parts_s=waiting, note=notes)
-    return replace(projection, step_time=replace(step, time_s=time_s))
+    time_s = Interval(
+        low=max(own.low + busy_s, fast), mid=max(own.mid + busy_s, usual), high=max(own.high + busy_s, slow)
+    )
+    if time_s.mid <= own.mid:
+        return replace(projection, step_time=replace(step, time_s=time_s))
+    waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + time_s.mid - own.mid}
+    limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
+    step = replace(step, time_s=time_s, limiter=limiter, parts_s=waiting)
+    if usual <= own.mid:
+        return replace(projection, step_time=step)
+    note = join_notes(step.note, feed.describe_limit(offer, part, rates[1], samples / own.mid))
+    return replace(projection, step_time=replace(step, note=note), able_per_s=samples / own.mid)
 
 
 def _number(text: str) -> float:
@@ -202,9 +327,7 @@ def _number(text: str) -> float:
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     """Build the pipeline that a profile of the workload timed; None if no profile did.
 
-    Rate = samples per second of a worker x min(workers, vCPUs), with workers as the script has them. Without
-    workers (`tf.data`, a generator), all vCPUs if the pipeline kept several cores busy, else one. The measured
-    machine is excluded, since its step times include the wait for this pipeline.
+    The measured machine is excluded, since its step times include the wait for this pipeline.
 
     Args:
         measurements: Measurements of any workload; the last matching one is used.
@@ -216,13 +339,7 @@ def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Worklo
     fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
     if not fitting or fitting[-1].loading is None:
         return None
-    loading, rate = fitting[-1].loading, fitting[-1].loading.per_core
-    unit = "a core"
-    if loading.workers is not None:  # as many on every machine
-        unit = f"a worker, {loading.workers} worker{'' if loading.workers == 1 else 's'} as in the script"
-    return InputPipeline(
-        per_vcpu=(rate / OTHER_HOSTS, rate, rate * OTHER_HOSTS),
-        because=f"{rate:,.0f} samples/s {unit}: {fitting[-1].source}",
-        most_vcpus=loading.workers or (None if loading.parallel else max(loading.cores, 1.0)),
-        measured_on=PROVIDER,
-    )
+    found = build_input_pipeline(fitting[-1].loading)
+    if found is None:
+        return None
+    return replace(found, because=f"{found.because}: {fitting[-1].source}", measured_on=PROVIDER)

@@ -13,7 +13,7 @@ from ..units import SECONDS_PER_HOUR
 from .bill import CostBasis, FeeCalculator, UnpricedRun
 from .comparison import Market
 from .device_estimate import DeviceEstimate
-from .input_pipeline import InputPipeline, with_input_bottleneck
+from .input_pipeline import Feeds, InputPipeline, with_input_bottleneck
 from .money import compute_price_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
@@ -252,7 +252,7 @@ def price_offers(
     spot: SpotTerms,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
     use: Callable[[OfferContext], OfferContext] | None = None,
-    feed: InputPipeline | None = None,
+    feeds: Feeds = (),
     pictures: InputPipeline | None = None,
 ) -> OfferTable:
     """Return every offer of a selection with its price, in order.
@@ -261,13 +261,13 @@ def price_offers(
         spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         use: Function that returns the part of a machine that the work uses; None for all of it.
-        feed: Input pipeline; None for no limit.
+        feeds: Input pipeline of each phase, or one for all; empty for no limit.
         pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
     """
     import numpy as np
 
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    runs, run_of = _group_offers(pricer, selection, estimate_device, feed, use)
+    runs, run_of = _group_offers(pricer, selection, estimate_device, feeds, use)
     market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
     prices = (context.offer.usd_per_hour for context in selection.offers)
     nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
@@ -278,7 +278,7 @@ def _group_offers(
     pricer: Pricer,
     selection: Selection,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
-    feed: InputPipeline | None,
+    feeds: Feeds,
     use: Callable[[OfferContext], OfferContext] | None,
 ) -> tuple[list[UnpricedRun], list[int]]:
     """Return a run on each machine kind and purchase option, and the position of each offer's run."""
@@ -299,8 +299,8 @@ def _group_offers(
                 if key not in devices:
                     devices[key] = estimate_device(used)
                 machines[machine] = devices[key]
-                if feed is not None:
-                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feed, used.accelerator)
+                if feeds:
+                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feeds, used.accelerator)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)

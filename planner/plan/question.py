@@ -38,7 +38,7 @@ class Question(Frozen):
         deadline_s: Longest time of the run [s].
         budget_usd: Highest cost of the run [USD].
         spot: Properties of spot machines stated by the user.
-        feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
+        feed: Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what
             the script says.
         shard: Shardings to try on several devices, of which the first that fits is taken; None for what the

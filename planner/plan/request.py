@@ -213,6 +213,7 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
         **{name: getattr(request, name) for name in TRACED_BY},
         tokens=count_tokens(request.tokens),
         use_cache=settings.trace_cache,
+        measures_input=request.feed is None,
         script=replace(script, data=data),
     )
 

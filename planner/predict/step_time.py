@@ -60,8 +60,8 @@ def join_notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def repeat_step(step: StepTime, times: int) -> StepTime:
-    """Return several equal steps in a row as one.
+def repeat_step(step: StepTime, times: float) -> StepTime:
+    """Return several equal steps in a row as one, or one that takes some times as long.
 
     Example:
         >>> one = StepTime(time_s=Interval(low=1.0, mid=2.0, high=3.0), basis="modelled", limiter="compute")

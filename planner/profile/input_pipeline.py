@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
@@ -11,6 +10,7 @@ from typing import Any
 
 from ..profile_schema import PipelineRecord
 from ..units import MIB
+from ..workload.capture.feeding import count_samples, iter_batches, read_processor_s
 from ..workload.options import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
 
@@ -50,8 +50,8 @@ def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float =
 def _measure_workers(
     fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
 ) -> PipelineRecord:
-    batches = _iter_batches(fed)
-    begin_s, cpu_s = time.perf_counter(), _read_processor_s()
+    batches = iter_batches(fed)
+    begin_s, cpu_s = time.perf_counter(), read_processor_s()
     end_s = begin_s
     steps_s: list[float] = []
     counts: list[int] = []
@@ -68,7 +68,7 @@ def _measure_workers(
         since_s, seen = end_s, 0
         if end_s - begin_s >= most_s:
             break
-    spent_s = _read_processor_s() - cpu_s
+    spent_s = read_processor_s() - cpu_s
     cores = spent_s / max(end_s - begin_s, 1e-9)
     return build_pipeline_record(steps_s, counts, batch_size=batch_size, workers=workers, cores=cores)
 
@@ -95,38 +95,6 @@ def build_pipeline_record(
         "windows": len(steps_s),
         "spread": found.spread if found else None,
     }
-
-
-def _read_processor_s() -> float:
-    """Return the processor time of this process and its children, including running ones [s]."""
-    import psutil
-
-    used = os.times()
-    total_s = used.user + used.system + used.children_user + used.children_system
-    for child in psutil.Process().children(recursive=True):
-        try:
-            times = child.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
-    return total_s
-
-
-def _iter_batches(fed: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield batches as in `fit()`, repeating epochs; nothing if the data can be read only once."""
-    from keras.src.trainers.epoch_iterator import EpochIterator  # the public face of it is fit() alone
-
-    names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
-    given = {name: fed[name] for name in names if fed.get(name) is not None}
-    iterator = EpochIterator(**given)
-    while True:
-        count = 0
-        for _, _, batch in iterator:
-            count += 1
-            yield batch
-        if count == 0:
-            return
-        iterator.reset()
 
 
 def compute_sample_bytes(*trees: SpecTree) -> int:
@@ -276,7 +244,7 @@ class InputWaits:
             except StopIteration:
                 return
             self._seen += 1
-            self.batch_size = self.batch_size or _count_samples(batch)
+            self.batch_size = self.batch_size or count_samples(batch)
             if self._seen > WARM_UP_BATCHES and len(self.waits_s) < KEPT_BATCHES:
                 self.waits_s.append(self._clock() - began_s)
             yield batch
@@ -302,13 +270,6 @@ class InputWaits:
             workers=self.workers,
             cores=float(max(1, self.workers or 1)),
         )
-
-
-def _count_samples(batch: Any) -> int | None:
-    import keras
-
-    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in keras.tree.flatten(batch)]
-    return next((int(shape[0]) for shape in shapes if shape), None)
 
 
 def find_workers(adapter: Any) -> tuple[int | None, bool] | None:

@@ -225,6 +225,26 @@ class ForwardPasses(Frozen):
     calls: int = 1
 
 
+class InputRate(Frozen):
+    """Throughput of the pipeline that feeds `fit()`, without training, on the machine that traced it.
+
+    Args:
+        kind: Kind of the data: `arrays`, `PyDataset`, `tf.data`, `DataLoader`, `Grain` or `generator`.
+        samples_per_s: Rate; None for arrays, and where it could not be measured [1/s].
+        cores: Cores that it kept busy [-].
+        host_cores: Cores that it could use; None if unknown [-].
+        workers: Workers that it states; None for a pipeline without a number of them [-].
+        batches: Batches that were timed [-].
+    """
+
+    kind: str
+    samples_per_s: float | None = None
+    cores: float = 0.0
+    host_cores: int | None = None
+    workers: int | None = None
+    batches: int = 0
+
+
 class Workload(Frozen):
     """A model at a batch size and precision, and the requested run.
 
@@ -264,6 +284,7 @@ class Workload(Frozen):
             parallelism; None where every device holds all of them.
         quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
         unplanned: Phases of the script besides these, or the end of what was followed, each with the reason.
+        input: Throughput of the input of `fit()`; None without a call, and for stand-ins.
     """
 
     model: str
@@ -297,6 +318,7 @@ class Workload(Frozen):
     divided: DividedStep | None = None
     quantization: str | None = None
     unplanned: tuple[str, ...] = ()
+    input: InputRate | None = None
 
     @property
     def why_partial(self) -> str:

@@ -89,6 +89,7 @@ class WorkloadOptions(Frozen):
         use_cache: Whether a cached trace of the same content may be used.
         fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
         devices: Devices visible to user code that distributes the model; None for one [-].
+        measures_input: Whether the pipeline that feeds a script's `fit()` is measured.
         tensor: Devices that share each product by tensor parallelism; None for the layout of the user's code [-].
         script: How the user's code is run; changes nothing of what is computed.
 
@@ -111,6 +112,7 @@ class WorkloadOptions(Frozen):
     fit_call: int = 0
     devices: int | None = None
     tensor: int | None = None
+    measures_input: bool = True
     script: ScriptOptions = ScriptOptions()
 
     def __post_init__(self) -> None:

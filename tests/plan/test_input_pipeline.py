@@ -34,8 +34,10 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     """Closed form: 4 vCPUs at 20 samples/s feed 80 a second: a batch of 32 takes 0.4 s, four times the step."""
     offer = make_offer("A100-40GB", vcpus=4.0)
     own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
-    slow = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
-    quick = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand"))
+    slow = with_input_bottleneck(own, offer, (InputPipeline(per_vcpu=(20.0, 20.0, 20.0), because="by hand"),))
+    quick = with_input_bottleneck(
+        own, offer, (InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand"),)
+    )
 
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
@@ -70,7 +72,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
     assert set(InputPipeline(per_vcpu=feed.per_vcpu, because="").ceilings(offer, slots)) == {"96 vCPUs"}
     own = DeviceEstimator(FakePredictor(), scaling="weak").estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(
-        own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
+        own, offer, (InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0),), slots
     )
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(64 / 160)
@@ -81,7 +83,7 @@ def test_the_narrowest_part_of_the_host_is_named() -> None:
     """4 vCPUs at 100 samples/s each are faster than a disk of 125 MB/s with samples of 1 MB."""
     offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
     own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
-    slow = with_input_bottleneck(own, offer, FROM_DISK)
+    slow = with_input_bottleneck(own, offer, (FROM_DISK,))
 
     assert isinstance(slow.step_time, StepTime)
     assert "its disk feeds 125 samples/s, the devices could process 320" in slow.step_time.note
@@ -112,7 +114,7 @@ def test_unknown_vcpus_limit_nothing() -> None:
     offer = make_offer("A100-40GB", vcpus=None)
     own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
 
-    assert with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
+    assert with_input_bottleneck(own, offer, (InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because=""),)) is own
 
 
 def test_feed_is_a_kind_or_a_rate() -> None:

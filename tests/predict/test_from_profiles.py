@@ -14,19 +14,13 @@ from gpuplan.offers.aliases import get_chip_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
-from gpuplan.predict.from_profile.predictor import (
-    PipelineThroughput,
-    ProfiledPredictor,
-    ProfileRow,
-    is_same_work,
-    read_profile_rows,
-)
+from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow, is_same_work, read_profile_rows
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.profile_schema import PROFILE_SCHEMA
 from gpuplan.workload.capture.load import trace_keras_model
-from gpuplan.workload.model import Workload
+from gpuplan.workload.model import InputRate, Workload
 from gpuplan.workload.options import WorkloadOptions
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -260,27 +254,26 @@ def test_rows_that_were_not_measured_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("pipeline", "host", "found"),
     [
-        # without workers: what a core does, on all cores if it used clearly more than one
-        ({"workers": None, "cores": 1.2}, {}, (30.0, 1.2, False, None)),
-        ({"workers": None, "cores": 1.25}, {}, (30.0, 1.25, True, None)),
-        # 100 samples a second of four workers, of which two had a core, or all as far as known
-        ({"workers": 4}, {"usable_cores": 2, "logical_cores": 8}, (50.0, 1.0, False, 4)),
-        ({"workers": 4}, {"logical_cores": 3}, (100 / 3, 1.0, False, 4)),
-        ({"workers": 4}, {"usable_cores": 16}, (25.0, 1.0, False, 4)),
-        ({"workers": 4}, None, (25.0, 1.0, False, 4)),
-        ({"workers": 0}, {"usable_cores": 2}, (100.0, 1.0, False, 1)),
-        ({"samples_per_s": None}, {}, None), ({"samples_per_s_per_core": None}, {}, None),
+        ({"workers": None, "cores": 1.2}, {}, ("", 1.2, None, None)),
+        # the cores that were busy are at most those that the process could use
+        ({"workers": 4, "cores": 4.0}, {"usable_cores": 2, "logical_cores": 8}, ("PyDataset", 2.0, 2, 4)),
+        ({"workers": 4, "cores": 4.0}, {"logical_cores": 3}, ("PyDataset", 3.0, 3, 4)),
+        ({"workers": 4, "cores": 4.0}, {"usable_cores": 16}, ("PyDataset", 4.0, 16, 4)),
+        ({"workers": 4, "cores": 4.0}, None, ("PyDataset", 4.0, None, 4)),
+        ({"workers": 0}, {"usable_cores": 2}, ("PyDataset", 1.0, 2, 0)),
+        ({"samples_per_s": None}, {}, None),
     ],
 )  # fmt: skip
-def test_what_a_worker_loads_by_hand(
+def test_what_a_pipeline_loads_by_hand(
     pipeline: dict[str, Any], host: dict[str, int] | None, found: tuple[Any, ...] | None
 ) -> None:
     """The first entry is the script's own pipeline."""
     own = {"samples_per_s": 100.0, "samples_per_s_per_core": 30.0, "cores": 1.0, "workers": None, **pipeline}
     (row,) = read(host, pipeline=[own, {**own, "samples_per_s": 999.0}])
 
-    names = ("per_core", "cores", "parallel", "workers")
-    assert row.loading == (None if found is None else PipelineThroughput(**dict(zip(names, found, strict=True))))
+    names = ("kind", "cores", "host_cores", "workers")
+    facts = None if found is None else dict(zip(names, found, strict=True))
+    assert row.loading == (None if facts is None else InputRate(samples_per_s=100.0, **facts))
     assert read(pipeline=[])[0].loading is None
 
 

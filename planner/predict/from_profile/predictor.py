@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...offers.aliases import get_chip_name
 from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...units import Interval
-from ...workload.model import Workload
+from ...workload.model import InputRate, Workload
 from ..data_parallel import scale_to_devices
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..intervals import interval_around
 from ..predictor import Predictor
-from ..step_time import NoPrediction, StepTime
+from ..step_time import NoPrediction, StepTime, join_notes, repeat_step
 from .error_covariance import StepSummary
 from .error_model import BatchProfile, ErrorModel, load_error_model, predict_from_profile
 
@@ -26,25 +27,7 @@ if TYPE_CHECKING:
 SAME_WORK = (
     0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
 )
-SEVERAL_CORES = 1.2  # from here on a pipeline runs in parallel; a single thread's helpers use less [-]
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineThroughput:
-    """Throughput of the script's input pipeline without a device.
-
-    Args:
-        per_core: Samples per second of a worker, or of a core's time without workers [1/s].
-        cores: That it kept busy as it stands [-].
-        parallel: Whether it uses all cores of a machine, since it has no number of workers and used several.
-        workers: Workers of the script's `PyDataset`, each of which uses one core; None without workers [-].
-    """
-
-    per_core: float
-    cores: float
-    parallel: bool
-    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +44,7 @@ class ProfileRow:
         device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
         loading: Of the script's own data; None when it was not timed.
         starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
+        is_least: Whether the step takes at least so long: it was not waited for.
     """
 
     workload: Workload
@@ -71,8 +55,9 @@ class ProfileRow:
     high_s: float | None
     source: str
     device_s: float | None = None
-    loading: PipelineThroughput | None = None
+    loading: InputRate | None = None
     starved: bool = False
+    is_least: bool = False
 
     @property
     def computing_s(self) -> float:
@@ -126,24 +111,19 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
         )
 
 
-def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> PipelineThroughput | None:
-    """Return the throughput of a row's input pipeline as the script has it; None if it was not timed.
-
-    The rate of a worker is that of all workers, divided by those that had a core on the measured machine: workers
-    that wait for each other (threads of Python code) are slower each, and stay so elsewhere.
-    """
+def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> InputRate | None:
+    """Return the throughput of a row's input pipeline as the script has it; None if it was not timed."""
     pipeline = row.get("pipeline") or ()
     own = pipeline[0] if pipeline else None
-    if own is None or not own["samples_per_s"] or not own["samples_per_s_per_core"]:
+    if own is None or not own["samples_per_s"]:
         return None
-    cores, workers = float(own["cores"]), own["workers"]
-    if workers is None:
-        per_core = float(own["samples_per_s_per_core"])
-        return PipelineThroughput(per_core=per_core, cores=cores, parallel=cores > SEVERAL_CORES)
-    workers = max(1, workers)
-    had_core = min(workers, _usable_cores(environment) or workers)
-    return PipelineThroughput(
-        per_core=own["samples_per_s"] / had_core, cores=cores, parallel=False, workers=workers
+    cores, host_cores = float(own["cores"]), _usable_cores(environment)
+    return InputRate(
+        kind="" if own["workers"] is None else "PyDataset",
+        samples_per_s=own["samples_per_s"],
+        cores=cores if host_cores is None else min(cores, host_cores),
+        host_cores=host_cores,
+        workers=own["workers"],
     )
 
 
@@ -167,7 +147,7 @@ class ProfiledPredictor:
 
     On the accelerator that was measured the step is `measured`, at another batch size by its fixed and per-sample
     parts. Elsewhere the model is corrected by what it was off by there, as far as held-out data says that errors
-    carry over (see `ErrorModel`). From a CPU nothing is carried over: no published set has both.
+    carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
     """
 
     def __init__(
@@ -201,8 +181,10 @@ class ProfiledPredictor:
         hosts: int = 1,
     ) -> StepTime | NoPrediction:
         """Return the time of one step, every device working on ``workload.batch_size`` samples."""
-        mine = [m for m in self.measurements if is_same_work(m.workload, workload)]
+        mine = [m for m in self.measurements if not m.is_least and is_same_work(m.workload, workload)]
         plain = self.predictor.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
+        if isinstance(plain, StepTime) and accelerator.kind == "cpu":
+            plain = self._correct_cpu(workload, accelerator, plain)
         if not mine or devices < 1 or isinstance(plain, NoPrediction):
             return plain
         here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
@@ -224,6 +206,38 @@ class ProfiledPredictor:
             hosts=hosts,
         )
 
+    @cached_property
+    def _cpu_errors(self) -> tuple[tuple[ProfileRow, float], ...]:
+        """Measurements of this machine's CPU with the logarithm of measured over modelled time."""
+        own, found = self.own_cpu, []
+        for m in self.measurements if own is not None else ():
+            if own is not None and m.accelerator == own.name and not m.is_least:
+                modelled = self.predictor.step_time(m.workload, own, look_up=False)
+                if isinstance(modelled, StepTime):
+                    found.append((m, math.log(m.computing_s / modelled.time_s.mid)))
+        return tuple(found)
+
+    def _correct_cpu(self, workload: Workload, accelerator: Accelerator, plain: StepTime) -> StepTime:
+        """Return a step on a CPU, corrected by what the model is off by on this machine's for the same model.
+
+        The ratio is taken over as it is, and the interval stays as wide as the model's.
+        """
+        if self.own_cpu is None:
+            return plain
+        least_s = 0.0
+        if accelerator == self.own_cpu:
+            least = (m.step_s for m in self.measurements if m.is_least and is_same_work(m.workload, workload))
+            least_s = max(least, default=0.0)
+        ratios = [ratio for m, ratio in self._cpu_errors if m.workload.parameters == workload.parameters]
+        if not ratios:
+            return _raise_to(plain, least_s)
+        ratio = math.exp(sum(ratios) / len(ratios))
+        return replace(
+            repeat_step(plain, ratio),
+            basis="modelled",
+            note=join_notes(plain.note, f"corrected by {ratio:.1f}x, as measured on this machine"),
+        )
+
     def _is(self, measurement: ProfileRow, accelerator: Accelerator) -> bool:
         if accelerator.kind == "cpu":
             return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
@@ -232,10 +246,10 @@ class ProfiledPredictor:
     def _carried_over(
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
-        target = self._step(workload, accelerator)
         known = [
             m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU" and not m.starved
         ]
+        target = self._step(workload, accelerator) if known else None
         pairs = [(m, self._step(m.workload, self.accelerators[m.accelerator])) for m in known]
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
@@ -263,6 +277,16 @@ class ProfiledPredictor:
             launches=float(table.count.sum()),
             input_bytes=float(workload.memory.input_bytes),
         )
+
+
+def _raise_to(step: StepTime, least_s: float) -> StepTime:
+    """Return a step that takes at least a time [s], with as wide a range above it."""
+    if step.time_s.low >= least_s:
+        return step
+    reach, middle_s = step.time_s.high / step.time_s.mid, max(step.time_s.mid, least_s)
+    raised = repeat_step(step, middle_s / step.time_s.mid)
+    note = join_notes(step.note, f"a step takes over {least_s:g} s on this machine")
+    return replace(raised, time_s=Interval(low=least_s, mid=middle_s, high=middle_s * reach), note=note)
 
 
 def _notes(measurements: Sequence[ProfileRow]) -> list[str]:

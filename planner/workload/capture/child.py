@@ -170,6 +170,7 @@ def _run_script(
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
     from ..build.assemble import ModelAssembler, assemble_workload, build_workload
     from ..build.fit_inputs import FitInputs
+    from .feeding import InputMeter
     from .follow import ScriptFollower, SingleFit
     from .run_script import follow_script
 
@@ -209,7 +210,9 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(trace, assemble=assemble, own=path.parent, folder=result_path.parent, save=save)
+    inputs = InputMeter() if options.measures_input else None
+    folder = result_path.parent
+    follower = ScriptFollower(trace, assemble=assemble, own=path.parent, folder=folder, save=save, inputs=inputs)
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()

@@ -29,6 +29,7 @@ from ..errors import (
 from ..model import Workload
 from ..script_text import can_train_after
 from .data_length import DataCounter
+from .feeding import InputMeter
 from .for_loops import end_loops
 from .phases import PhaseRecorder
 from .run_script import EarlyEnd
@@ -56,11 +57,12 @@ class ScriptFollower(StandIns):
         own: Path,
         folder: Path,
         save: Callable[[dict[str, Any]], None],
+        inputs: InputMeter | None = None,
     ) -> None:
         """Start before the first call.
 
         Args:
-            trace: As for `PhaseRecorder`.
+            trace, inputs: As for `PhaseRecorder`.
             assemble: Function that makes a workload of a step of a loop.
             own: Folder of the user's own files.
             folder: Folder of the result file.
@@ -68,7 +70,7 @@ class ScriptFollower(StandIns):
         """
         super().__init__(own=own, folder=folder)
         self._save = save
-        self._recorder = PhaseRecorder(trace)
+        self._recorder = PhaseRecorder(trace, inputs)
         self._counter = DataCounter()
         self._saved_s = self._rested_s = time.monotonic()
         self._busy, self._is_watched = 0, False

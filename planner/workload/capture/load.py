@@ -141,6 +141,9 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
     traced = replace(options, samples=None, epochs=None, steps=None, tokens=None, compiled=None)
     key = compute_entry_key(reference, base=base, options=traced, argv=argv)
     known = read_entry(key) if options.use_cache else None
+    if known is None and options.use_cache and not options.measures_input:
+        more = replace(traced, measures_input=True)
+        known = read_entry(compute_entry_key(reference, base=base, options=more, argv=argv))
     if known is None:
         if find_spec("keras") is None:
             raise ModuleNotFoundError("No module named 'keras'", name="keras")

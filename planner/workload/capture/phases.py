@@ -17,6 +17,7 @@ from ..build.fit_inputs import FitInputs
 from ..errors import CaptureError
 from ..keras_layers import replacing
 from ..model import ForwardPasses, Workload
+from .feeding import InputMeter
 from .training_calls import count_epochs
 
 # Facts that differ between equal models, or do not change the time of a step.
@@ -101,13 +102,16 @@ class _Phase:
 class PhaseRecorder:
     """Recorder of the `fit()` calls of a script."""
 
-    def __init__(self, trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload]) -> None:
+    def __init__(
+        self, trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload], inputs: InputMeter | None = None
+    ) -> None:
         """Start without a phase.
 
         Args:
             trace: Function that traces the step of a model for an input, epochs and arguments of `fit()`.
+            inputs: Meter of the input of each phase; None to measure none.
         """
-        self._trace = trace
+        self._trace, self._inputs = trace, inputs
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}
         self.notes: dict[str, None] = {}
@@ -138,6 +142,9 @@ class PhaseRecorder:
         phase = self._phases.get(key)
         if phase is None:
             workload = self._find_step(step_key, model, feed, epochs, arguments)
+            if self._inputs is not None:
+                measured = self._inputs.measure(arguments, steps=workload.steps)
+                workload = replace(workload, input=measured)
             phase = self._phases[key] = _Phase(
                 workload=workload, calls=0, fit_call=fit_call, models=weakref.WeakSet()
             )

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from ..errors import CaptureError, find_own_frame
 from ..missing_data import SWITCH, is_from_loader
 from ..options import DataTerms
+from .feeding import stop_measuring_inputs
 from .public_data import DataField, PublicData, find_public_data, read_public_data
 from .stand_in_datasets import replace_hugging_face, replace_tfds
 from .stand_in_files import build_text, write_folder
@@ -72,7 +73,9 @@ class StandInData:
         self._note(f"{name} {how}: {what}")
 
     def _note(self, note: str) -> None:
+        """Say that something is a stand-in; how fast it comes says nothing of the data."""
         self._notes[note] = None
+        stop_measuring_inputs()
 
     # --- functions of Keras -------------------------------------------------------------------------------
 

@@ -1,0 +1,104 @@
+"""This machine among the offers: whether it could be the answer, and its step as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..offers.local import PROVIDER
+from ..predict.step_time import StepTime
+from ..units import SECONDS_PER_HOUR
+from .offer_table import OfferTable
+
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
+    from ..predict.from_profile.predictor import ProfileRow
+    from ..predict.step_time import StepPredictor
+    from ..workload.model import Workload
+    from .estimate import Estimate
+    from .offer_estimate import OfferEstimate
+    from .question import EstimateContext, Question
+    from .select import Selection
+
+
+def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow, ...]:
+    """Return what was measured of a workload on this machine, if it is among the offers."""
+    accelerator = next((one.accelerator for one in selection.offers if one.offer.provider == PROVIDER), None)
+    if accelerator is None:
+        return ()
+    from ..profile.this_machine import build_row, load_step
+
+    row = build_row(load_step(workload, accelerator), workload, accelerator)
+    return () if row is None else (row,)
+
+
+def add_measurements(
+    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
+    if not measurements:
+        return predictor
+    from ..predict.from_profile.predictor import ProfiledPredictor
+    from ..predict.predictor import Predictor
+
+    plain, known = predictor, tuple(measurements)
+    if isinstance(predictor, ProfiledPredictor):
+        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
+    if not isinstance(plain, Predictor):
+        return predictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(plain, known, own_cpu=cpu, accelerators=catalog.accelerators)
+
+
+def measure_own_machine(
+    context: EstimateContext, answer: Estimate, question: Question, *, model: str, argv: Sequence[str]
+) -> EstimateContext | None:
+    """Return the context with a measured step of this machine; None where it is not asked about, or known.
+
+    Args:
+        context: Context of the estimate.
+        answer: What is taken without a measurement.
+        question: The question.
+        model: MODEL reference.
+        argv: Arguments of a script.
+    """
+    offers = answer.offers
+    contexts = offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
+    place = next((row for row, one in enumerate(contexts) if one.offer.provider == PROVIDER), None)
+    own = None if place is None else offers[place]
+    if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
+        return None
+    from ..profile.this_machine import build_row, get_day, load_step, measure_step
+
+    workload, accelerator = context.workload, own.selected.accelerator
+    known = load_step(workload, accelerator)
+    if known is not None and not (known.was_in_vain and known.day != get_day()):
+        return None  # it takes too long, or nothing could be measured today
+    tell = context.options.script.tell
+    step = measure_step(model, workload, accelerator, options=context.options, argv=argv, tell=tell)
+    row = build_row(step, workload, accelerator)
+    if row is None:
+        return None
+    predictor = add_measurements(context.predictor, (row,), context.catalog, context.selection)
+    return replace(context, predictor=predictor)
+
+
+def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) -> bool:
+    """Return whether this machine is asked about, or may have the least total, or be the free alternative."""
+    step, run_s = own.device_estimate.step_time, own.run_time_s
+    if not isinstance(step, StepTime) or step.basis == "measured" or own.device_estimate.is_ruled_out:
+        return False
+    if PROVIDER in question.filters.providers or own.offer.accelerator in question.filters.accelerators:
+        return True
+    if run_s is not None and question.deadline_s is not None and run_s.low > question.deadline_s:
+        return False
+    if answer.decision.recommended is None or run_s is None:
+        return True
+    taken = answer.offers[answer.decision.recommended]
+    least_usd = own.own_h * question.hour_value_usd + run_s.low / SECONDS_PER_HOUR * question.wait_value_usd
+    if taken.total_usd is None or least_usd <= taken.total_usd:
+        return True
+    return not taken.is_free and answer.decision.free is None

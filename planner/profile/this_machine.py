@@ -1,0 +1,207 @@
+"""A few real steps of a model on this machine, timed and kept, so that its time is no guess."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import GpuplanError
+from ..files import get_cache_folder, write_atomically
+from ..records import Frozen, from_plain, to_plain
+from .machine import read_processor_name
+from .windows import MeasurementRules
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..predict.from_profile.predictor import ProfileRow
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+
+PREPARE_S = 60.0  # most time to import, build and compile [s]
+MEASURE_S = 10.0  # most time of the steps [s]
+LONGEST_STEP_S = 5.0  # a step that takes longer is not waited for [s]
+MEMORY_SHARE = 0.8  # of what is available, up to which weights are made [-]
+SPREAD = 1.1  # factor from one run of the same steps to another on a CPU [-]
+RULES = MeasurementRules(
+    window_s=0.2, settle_windows=4, settle_within=0.05, warm_up_s=1.5, width=0.05, least_s=1.0, most_s=4.0
+)
+
+
+class StepHere(Frozen):
+    """Time of a step on this machine.
+
+    Args:
+        day: When it was measured.
+        step_s: Median; None where no step ended, or none was run [s].
+        low_s, high_s: Range of 80 % of the windows, at least that from one run to another [s].
+        least_s: Time that a step takes at least; None where it is known, or nothing is [s].
+        took_s: Time that measuring took [s].
+    """
+
+    day: str
+    took_s: float
+    step_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    least_s: float | None = None
+
+    @property
+    def was_in_vain(self) -> bool:
+        """Whether nothing was learned, so that another day is worth another try."""
+        return self.step_s is None and self.least_s is None
+
+
+def get_day() -> str:
+    """Return the date."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def compute_key(workload: Workload, accelerator: Accelerator) -> str:
+    """Return the digest of a step and of this machine."""
+    facts = {
+        "step": [
+            workload.batch_size, workload.precision, workload.compiled, workload.mode, workload.parameters,
+            workload.trainable_parameters, workload.flops_per_step, len(workload.ops), to_plain(workload.memory),
+        ],
+        "machine": [read_processor_name(), os.cpu_count(), accelerator.name, accelerator.sms_or_cores],
+        "versions": workload.versions,
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
+    """Return what was measured of a step on this machine; None if nothing was."""
+    path = get_cache_folder("measured") / f"{compute_key(workload, accelerator)}.json"
+    try:
+        found: StepHere = from_plain(StepHere, json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found
+
+
+def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerator) -> ProfileRow | None:
+    """Return a measured step as a measurement; None where nothing is known of it."""
+    time_s = None if step is None else step.step_s or step.least_s
+    if step is None or time_s is None:
+        return None
+    from ..predict.from_profile.predictor import ProfileRow
+
+    return ProfileRow(
+        workload=replace(workload, further=()),
+        accelerator=accelerator.name,
+        devices=1,
+        step_s=time_s,
+        low_s=step.low_s,
+        high_s=step.high_s,
+        source=f"a few steps on this machine, {step.day}",
+        is_least=step.step_s is None,
+    )
+
+
+def measure_step(
+    model: str,
+    workload: Workload,
+    accelerator: Accelerator,
+    *,
+    options: WorkloadOptions,
+    argv: Sequence[str],
+    tell: Callable[[str], None],
+) -> StepHere | None:
+    """Run a few steps of a model on this machine, and keep their time.
+
+    Args:
+        model: MODEL reference.
+        workload: The longest phase of what was traced.
+        accelerator: What this machine computes with.
+        options: Options with which it was traced.
+        argv: Arguments of a script.
+        tell: Callback for one line on the progress.
+
+    Returns:
+        The time; None where the weights do not fit beside what runs, or the backend is not installed.
+    """
+    if not _fits(workload) or find_spec(workload.backend) is None:
+        return None
+    began_s, day = time.monotonic(), get_day()
+    request = {
+        "reference": model,
+        "base": str(Path.cwd()),
+        "options": replace(options, fit_call=workload.fit_call).to_json(),
+        "argv": list(argv),
+        "backend": workload.backend,
+        "device": "cpu" if accelerator.kind == "cpu" else "gpu",
+        "data": "synthetic",
+        "brief": True,
+        "wait": True,
+        "pipeline": False,
+        "rules": to_plain(RULES),
+    }
+    tell("timing steps here")
+    steps_s = _run(request, options, tell)
+    took_s = time.monotonic() - began_s
+    found = StepHere(day=day, took_s=took_s)
+    if steps_s:
+        middle_s, ordered = statistics.median(steps_s), sorted(steps_s)
+        tail = len(ordered) // 10
+        low_s, high_s = min(ordered[tail], middle_s / SPREAD), max(ordered[-1 - tail], middle_s * SPREAD)
+        found = replace(found, step_s=middle_s, low_s=low_s, high_s=high_s)
+    elif steps_s is not None:
+        found = replace(found, least_s=LONGEST_STEP_S)
+    _keep(compute_key(workload, accelerator), found)
+    return found
+
+
+def _fits(workload: Workload) -> bool:
+    """Return whether weights, gradients and activations fit into the available memory beside what runs."""
+    import psutil
+
+    available_bytes: int = psutil.virtual_memory().available
+    return workload.memory.total_bytes <= MEMORY_SHARE * available_bytes
+
+
+def _run(request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[str], None]) -> list[float] | None:
+    """Return the times of windows of steps; empty where no step ended in time, None where none was begun [s]."""
+    from .measuring_process import MeasuringProcess
+
+    times: dict[Literal["warm", "window"], list[float]] = {"warm": [], "window": []}
+
+    def listen(message: dict[str, Any]) -> None:
+        if message["event"] in ("warm", "window"):
+            step_s = times[message["event"]]
+            step_s.append(message["step_s"])
+            tell(f"timing steps here, {1e3 * step_s[-1]:,.0f} ms each")
+
+    process = MeasuringProcess(request, listen, options.script, limit_s=PREPARE_S)
+    try:
+        process.run(until="prepared")
+        if process.result.message is not None:
+            return None
+        process.start(limit_s=MEASURE_S)
+        process.run()
+    except GpuplanError:
+        return None
+    finally:
+        process.stop()
+    if times["window"]:
+        return times["window"]
+    slow = times["warm"][1:] or times["warm"]
+    return slow if slow or process.result.is_late else None
+
+
+def _keep(key: str, step: StepHere) -> None:
+    """Keep a measured step; where the folder cannot be written, it is measured again next time."""
+    folder = get_cache_folder("measured")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / f"{key}.json", json.dumps(to_plain(step)))
+    except OSError:
+        return

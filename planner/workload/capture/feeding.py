@@ -1,0 +1,170 @@
+"""Throughput of the pipeline that feeds `fit()`: a few of its batches, pulled without training."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..model import InputRate
+
+MOST_S, MOST_SCRIPT_S = 3.0, 5.0  # of one pipeline, and of all pipelines of a script [s]
+MOST_BATCHES = 20  # after the first, with which workers start and buffers fill [-]
+PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
+_KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
+_INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+_replaced = threading.Event()
+
+
+def stop_measuring_inputs() -> None:
+    """Measure no pipeline from now on: the data of the script were replaced by stand-ins."""
+    _replaced.set()
+
+
+class InputMeter:
+    """Meter of the pipelines of a script.
+
+    Args:
+        clock: Monotonic clock [s].
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._left_s = clock, MOST_SCRIPT_S
+        self._known: list[tuple[Any, InputRate]] = []
+
+    def measure(self, arguments: Mapping[str, Any], *, steps: int | None = None) -> InputRate | None:
+        """Return the throughput of the input of a call of `fit()`, measured once; None for stand-ins.
+
+        Args:
+            arguments: Arguments of the call by name.
+            steps: Steps of the call, beyond which a generator may end; None if unknown [-].
+        """
+        data = arguments["x"]
+        kind = find_kind(data)
+        if kind == "arrays":
+            return InputRate(kind=kind)
+        if _replaced.is_set():
+            return None
+        for known, rate in self._known:
+            if known is data:
+                return rate
+        began_s = self._clock()
+        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
+        if self._left_s > 0:
+            most = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED)
+            rate = _Pull(arguments, rate, most, self._clock).run(min(MOST_S, self._left_s))
+        self._left_s -= self._clock() - began_s
+        self._known.append((data, rate))
+        return rate
+
+
+def find_kind(data: Any) -> str:
+    """Return the kind of an input of `fit()`, see `InputRate`; `generator` for all that is not known."""
+    import keras
+
+    if isinstance(data, keras.utils.PyDataset):
+        return "PyDataset"
+    if isinstance(data, (list, tuple, dict)) or (hasattr(data, "shape") and hasattr(data, "__getitem__")):
+        return "arrays"
+    modules = (cls.__module__.partition(".")[0] for cls in type(data).__mro__)
+    return next((_KINDS[module] for module in modules if module in _KINDS), "generator")
+
+
+def _count_workers(data: Any) -> int | None:
+    """Return the workers that a pipeline states; None for one without a number of them [-]."""
+    workers = getattr(data, "workers", getattr(data, "num_workers", None))
+    return workers if isinstance(workers, int) else None
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Pull:
+    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks."""
+
+    def __init__(
+        self, arguments: Mapping[str, Any], rate: InputRate, most: int, clock: Callable[[], float]
+    ) -> None:
+        workers = rate.workers or 1
+        self._most = max(1, most // workers * workers or most)  # whole rounds of the workers
+        self._arguments, self._rate, self._clock = arguments, rate, clock
+        self._over = threading.Event()
+        self._first_s = self._last_s = self._first_processor_s = 0.0
+        self._unused = PEEKED if rate.kind == "generator" else 1
+        self._batches, self._samples = 0, 0
+
+    def run(self, most_s: float) -> InputRate:
+        """Return what was pulled within a time [s]."""
+        threading.Thread(target=self._pull, daemon=True).start()
+        self._over.wait(most_s)
+        self._over.set()
+        gone_s, batches, pulled_s = self._clock() - self._first_s, self._batches, self._last_s - self._first_s
+        if batches < 1 or pulled_s <= 0:
+            return self._rate
+        cores = (read_processor_s() - self._first_processor_s) / gone_s
+        return replace(self._rate, samples_per_s=self._samples / pulled_s, cores=cores, batches=batches)
+
+    def _pull(self) -> None:
+        try:
+            batches = iter_batches(self._arguments)
+            for _ in itertools.islice(batches, self._unused):
+                self._first_processor_s = read_processor_s()
+                self._first_s = self._last_s = self._clock()
+            for batch in itertools.islice(batches, self._most):
+                if self._over.is_set():
+                    return
+                self._batches, self._samples = self._batches + 1, self._samples + (count_samples(batch) or 0)
+                self._last_s = self._clock()
+        except Exception:  # the pipeline is the user's code: what came so far counts
+            return
+        finally:
+            self._over.set()
+
+
+def iter_batches(arguments: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield batches as in `fit()`, repeating epochs; nothing if the data can be read only once."""
+    from keras.src.trainers.epoch_iterator import EpochIterator  # the public face of it is fit() alone
+
+    given = {name: arguments[name] for name in _INPUT_ARGUMENTS if arguments.get(name) is not None}
+    iterator = EpochIterator(**given)
+    try:
+        while True:
+            count = 0
+            for _, _, batch in iterator:
+                count += 1
+                yield batch
+            if count == 0:
+                return
+            iterator.reset()
+    finally:
+        enqueuer = getattr(iterator.data_adapter, "enqueuer", None)
+        if enqueuer is not None:
+            enqueuer.stop()
+
+
+def count_samples(batch: Any) -> int | None:
+    """Return the samples of a batch [-]; None if no array has a first dimension."""
+    import keras
+
+    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in keras.tree.flatten(batch)]
+    return next((int(shape[0]) for shape in shapes if shape), None)
+
+
+def read_processor_s() -> float:
+    """Return the processor time of this process and its children, including running ones [s]."""
+    import psutil
+
+    used = os.times()
+    total_s = used.user + used.system + used.children_user + used.children_system
+    for child in psutil.Process().children(recursive=True):
+        try:
+            times = child.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system
+    return total_s
