@@ -77,6 +77,7 @@ def test_a_script_is_planned_as_counted_by_hand(
         assert [text for text in plan.get("unsaid", []) if text in message] == [], message
         return
 
+    assert list(getattr(workload, "unplanned", ())) == []
     assert plan.get("phases"), f"planned, instead of refused: {workload.phases}"
     assert count_phases(workload, as_stated=plan["phases"]) == plan["phases"]
     assert workload.distribution == plan.get("distribution", workload.distribution)
