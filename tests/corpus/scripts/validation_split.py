@@ -16,7 +16,7 @@ def make_model():
 
 
 model = make_model()
-model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "categorical_crossentropy", ["accuracy"])
+model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
 model.fit(
     x,
     y,
