@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
 
@@ -38,9 +37,3 @@ def warm_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmImpor
             fake = SimpleNamespace(Popen=start, PIPE=PIPE)
             patch.setattr("gpuplan.workload.capture.process.subprocess", fake)
             yield imports
-
-
-@pytest.fixture
-def scripts() -> Path:
-    """Return the folder of the scripts."""
-    return Path(__file__).with_name("scripts")
