@@ -31,7 +31,8 @@ def train_step(state, data):
 
 
 x, y = np.random.rand(256, 14).astype("float32"), np.eye(2, dtype="float32")[np.random.randint(0, 2, 256)]
-state = model.trainable_variables, model.non_trainable_variables, optimizer.variables
+variables = model.trainable_variables, model.non_trainable_variables, optimizer.variables
+state = tuple([one.value for one in part] for part in variables)
 for epoch in range(2):
     for step in range(16):
         part = slice(step * 16, (step + 1) * 16)
