@@ -23,8 +23,8 @@ class Distiller(keras.Model):
         super().__init__()
         self.student, self.teacher = student, teacher
 
-    def compile(self, optimizer, metrics, student_loss_fn, distillation_loss_fn, alpha=0.1, temperature=3):
-        super().compile(optimizer=optimizer, metrics=metrics)
+    def compile(self, optimizer, student_loss_fn, distillation_loss_fn, alpha=0.1, temperature=3):
+        super().compile(optimizer=optimizer)
         self.student_loss_fn, self.distillation_loss_fn = student_loss_fn, distillation_loss_fn
         self.alpha, self.temperature = alpha, temperature
 
@@ -44,7 +44,7 @@ teacher = build(40)
 teacher.compile("adam", cross_entropy, metrics=["accuracy"])
 teacher.fit(x, y, epochs=5)
 distiller = Distiller(build(6), teacher)
-distiller.compile("adam", ["accuracy"], cross_entropy, keras.losses.KLDivergence())
+distiller.compile("adam", cross_entropy, keras.losses.KLDivergence())
 distiller.fit(x, y, epochs=100)
 alone = build(6)
 alone.compile("adam", cross_entropy)
