@@ -2,7 +2,8 @@
 
 A test process starts one server and replaces `subprocess.Popen` in `gpuplan.workload.capture.process`. For each
 process the server forks a monitor, which forks the process itself into a session of its own and reports its
-process id and exit code. Other backends than JAX, and other modules than the tracer, still start from nothing.
+process id and exit code. Other modules than the tracer still start from nothing, and so do other backends than
+JAX, unless a test asks for a server of theirs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -54,20 +55,31 @@ class WarmProcess:
         os.kill(self.pid, number)
 
 
+def warm_only_jax(backend: str) -> list[str] | None:
+    """Return the packages besides Keras that a server has imported; None to start from nothing."""
+    return [] if backend == "jax" else None
+
+
 @contextmanager
-def warm_processes() -> Iterator[Any]:
-    """Yield a replacement of `subprocess.Popen`; its server starts with the first process."""
+def warm_processes(find_packages: Callable[[str], list[str] | None] = warm_only_jax) -> Iterator[Any]:
+    """Yield a replacement of `subprocess.Popen`; a server starts with its first process.
+
+    Args:
+        find_packages: Function of the backend, like `warm_only_jax`.
+    """
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
-        path = Path(folder, "server")
-        servers: list[subprocess.Popen[bytes]] = []
+        servers: dict[str, subprocess.Popen[bytes]] = {}
         starting = Lock()  # some tests trace in several threads
 
         def start(command: list[str], *, env: dict[str, str], **how: Any) -> Any:
-            if MODULE not in command or env.get("KERAS_BACKEND") != "jax":
+            backend = env.get("KERAS_BACKEND", "")
+            packages = find_packages(backend) if MODULE in command else None
+            if packages is None:
                 return _POPEN(command, env=env, **how)
+            path = Path(folder, "-".join([backend, *packages]))
             with starting:
-                if not servers:
-                    servers.append(_start_server(path))
+                if path.name not in servers:
+                    servers[path.name] = _start_server(path, backend, packages)
             streams = [how["stdout"], how["stderr"]]
             descriptors = [one if isinstance(one, int) else one.fileno() for one in streams]
             arguments = command[command.index(MODULE) + 1 :]
@@ -76,7 +88,7 @@ def warm_processes() -> Iterator[Any]:
         try:
             yield start
         finally:
-            for server in servers:
+            for server in servers.values():
                 with server:
                     server.kill()
 
@@ -84,17 +96,19 @@ def warm_processes() -> Iterator[Any]:
 _POPEN = subprocess.Popen
 
 
-def _start_server(path: Path) -> subprocess.Popen[bytes]:
-    """Start the server and wait until it accepts connections."""
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    server = _POPEN([sys.executable, "-P", __file__, str(path)], stdout=subprocess.PIPE, env=environment)
+def _start_server(path: Path, backend: str, packages: list[str]) -> subprocess.Popen[bytes]:
+    """Start a server and wait until it accepts connections."""
+    environment = os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    modules = [*packages, "keras", "gpuplan.workload.capture.lowering"]
+    modules += ["gpuplan.workload.trace.jax.step"] if backend == "jax" else []
+    server = _POPEN([sys.executable, "-P", __file__, str(path), *modules], stdout=subprocess.PIPE, env=environment)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     return server
 
 
-def _serve(path: str) -> None:
-    for module in ("keras", "gpuplan.workload.capture.lowering", "gpuplan.workload.trace.jax.step"):
+def _serve(path: str, *modules: str) -> None:
+    for module in modules:
         import_module(module)
 
     with socket.socket(socket.AF_UNIX) as server:
@@ -152,4 +166,4 @@ def _run(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(*sys.argv[1:])
