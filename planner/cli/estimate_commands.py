@@ -254,7 +254,9 @@ def breakeven(
     suggest_next(format_command("estimate", model, **flags, arguments=script_arguments), as_json=out.json_)
 
 
-OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMachine` that --assume sets
+# Fields of `OwnedMachine` by what sets them in --assume.
+OWN = {name: name for name in ("power_w", "idle_power_w", "value_lost_per_year")}
+OWN["usd_per_kwh"] = "electricity_usd_per_kwh"
 
 
 def rig(
@@ -265,13 +267,12 @@ def rig(
     accelerator: Annotated[str, Flag("Accelerator in the machine, as in `gpuplan accelerators`.")],
     price: Annotated[float, Flag("Price of the whole machine in dollars.")],
     devices: Annotated[float, Flag("Number of accelerators.")] = 1.0,
-    electricity: Annotated[float, Flag("Price of electricity in dollars per kWh.")] = 0.17,
     hours_a_week: Annotated[float, Flag("Hours of training per week.")] = 20.0,
     assume: Annotated[
         Sequence[str],
         Flag(
             "Replace an assumption: power_w=450 (while training; default: limit of the boards plus 150), "
-            "idle_power_w=0, value_lost_per_year=0.3."
+            "idle_power_w=0, value_lost_per_year=0.3, usd_per_kwh=0.17 (electricity)."
         ),
     ] = (),
     request: Annotated[EstimateRequest, RUN],
@@ -281,7 +282,7 @@ def rig(
 
     Examples:
       gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30
-      gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
+      gpuplan rig train.py --accelerator RTX3090 --price 1400 --assume usd_per_kwh=0.35
     """
     from ..offers.user_prices import require_power_w
     from ..plan.buy_or_rent import OwnedMachine, compare_by_price, compare_for_work
@@ -291,12 +292,12 @@ def rig(
     from ..render.comparison import describe_rig
 
     require_writable(out.output)
-    own, other = take_overrides(assume, {name: name for name in OWN})
+    own, other = take_overrides(assume, OWN)
     asked = resolve_request(replace(request, assume=other))
     name = asked.catalog.names.resolve(accelerator)
     if "power_w" not in own:
         own["power_w"] = require_power_w(asked.catalog.accelerators[name], devices)
-    owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
+    owned = OwnedMachine(purchase_usd=price, hours_a_week=hours_a_week, **own)
     if model is None:
         result = compare_by_price(
             owned, accelerator=name, devices=devices, catalog=asked.catalog, terms=asked.terms

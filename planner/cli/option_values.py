@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
 
 LONGEST_NUMBER = 15  # digits
-MONEY = ("budget", "hour_value", "wait_value", "max_usd", "price", "electricity")
+MONEY = ("budget", "hour_value", "wait_value", "max_usd", "price")
 EXAMPLES = {
     "batch_size": "64",
     "samples": "50k",

@@ -70,7 +70,7 @@ class OwnedMachine(Frozen):
                 "`--assume value_lost_per_year` must be at least 0 and less than 1",
                 hint="try `--assume value_lost_per_year=0.3`",
             )
-        require_not_negative(self.electricity_usd_per_kwh, what="--electricity", example="0.17")
+        require_not_negative(self.electricity_usd_per_kwh, what="usd_per_kwh", example="0.17")
         if not 0 <= self.idle_power_w <= MAX_AMOUNT:
             raise UsageError(
                 f"`--assume idle_power_w={self.idle_power_w:g}` must be at least zero",

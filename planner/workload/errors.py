@@ -171,7 +171,10 @@ def find_own_backend() -> str | None:
 
 def _is_of_keras(error: BaseException) -> bool:
     """Return whether an error passed through Keras or JAX, on which alone the backend has an influence."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [frame.filename for frame in frames]
+    if frames and is_own_file(files[-1], os.sep) and (frames[-1].line or "").startswith("raise "):
+        return False  # the user's own check
     return any(
         f"{os.sep}site-packages{os.sep}{name}{os.sep}" in file for file in files for name in ("keras", "jax")
     )

@@ -122,7 +122,9 @@ def test_arguments_are_the_fields_of_a_request() -> None:
     assert len(fields) > 30
     for one in fields:
         flag = one.annotation.__metadata__[0]
-        assert properties[flag.name or one.name]["description"].rstrip(".") == flag.help.rstrip(".")
+        assert properties[(flag.name or one.name).partition("/")[0]]["description"].rstrip(
+            "."
+        ) == flag.help.rstrip(".")
     assert (properties["accelerator"]["type"], properties["accelerator"]["items"]) == ("array", {"type": "string"})
 
 

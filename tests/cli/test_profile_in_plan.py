@@ -89,15 +89,16 @@ def test_a_profile_is_a_model(gpuplan: Callable[..., Done], invented_profile: Ca
 def test_a_cpu_tells_of_itself_alone(
     saved: str, gpuplan: Callable[..., Done], invented_profile: Callable[..., str]
 ) -> None:
-    """This machine's row becomes measured; GPUs stay as they were, for no published set has both."""
+    """This machine's row becomes measured and corrects other CPUs; no published set has both CPUs and GPUs."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
     after = steps(gpuplan("estimate", saved, "--profile", invented_profile("CPU", 0.125), *ACCELERATORS, "--json"))
 
     assert after["local"]["s"] == 0.125
     assert after["local"]["basis"] == "measured"
-    assert {name: one for name, one in after.items() if name != "local"} == {
-        name: one for name, one in before.items() if name != "local"
-    }
+    assert after["CPU"]["s"] / before["CPU"]["s"] == pytest.approx(0.125 / before["local"]["s"], rel=1e-3)
+    gpus = before.keys() - {"local", "CPU"}
+    assert len(gpus) == 2
+    assert {name: after[name] for name in gpus} == {name: before[name] for name in gpus}
 
 
 def test_a_slow_pipeline_is_a_ceiling_elsewhere(

@@ -145,8 +145,9 @@ VALUES = (
           "export plan.json --to skypilot"),
 )  # fmt: skip
 MODELS = (
-    Wrong("estimate notebook.ipynb", "`notebook.ipynb` is a notebook; gpuplan runs scripts",
-          "type `jupyter nbconvert --to script notebook.ipynb`, then `gpuplan estimate notebook.py`"),
+    Wrong("estimate notebook.ipynb", "notebook.ipynb ended without calling fit()",
+          "if it trains with a loop of its own, point gpuplan at a function that returns the model, as in "
+          "`notebook.ipynb:build_model`"),
     Wrong("estimate pytorch.py", "pytorch.py trains with PyTorch, without Keras", KERAS_ONLY),
     Wrong("estimate old.py", "old.py is written for TensorFlow 1 (`tf.Session`)", KERAS_ONLY),
     Wrong("estimate models.py", "models.py ended without calling fit()",

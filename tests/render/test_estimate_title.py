@@ -12,7 +12,8 @@ from gpuplan.render.estimate_screen import _wrap_title, format_phases, format_ti
 
 def phase(epochs: int | None, *, times: int = 1, trained: int = 8, passes: Any = ()) -> dict[str, Any]:
     """Return an entry of `phases[]` of a model of eight parameters."""
-    return {"epochs": epochs, "times": times, "trainable_parameters": trained, "parameters": 8, "passes": passes}
+    sizes = {"trainable_parameters": trained, "parameters": 8}
+    return {"epochs": epochs, "steps": None, "times": times, "passes": passes, **sizes}
 
 
 def test_four_phases_are_told_and_the_others_counted() -> None:

@@ -97,11 +97,11 @@ class _Followed:
             raise
 
     def _refuse(self, how: str, *, backend: str | None = None) -> None:
-        message = f"{self._script} trains with {how}"
         with self._kept():
             if backend is not None:
-                raise BackendError(message, backend=backend)
-            raise CaptureError(f"{message}, not with fit()", hint=WAY_OUT.format(name=self._script))
+                raise BackendError(f"{self._script} trains with {how}", backend=backend)
+            message = f"{self._script} trains with {how}, not with fit()"
+            raise CaptureError(message, hint=WAY_OUT.format(name=self._script))
 
     def _is_called_by_user(self) -> bool:
         return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
