@@ -158,7 +158,7 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
     if message:
         return CaptureError(message, hint=hint)
     message, own = fault, find_own_backend()
-    if own is None or _is_of_surroundings(error) or not _is_of_keras(error):
+    if own is None or _is_of_surroundings(error) or is_raised_by_user(error) or not _is_of_keras(error):
         return CaptureError(message, hint=hint)
     return BackendError(message, hint=hint, backend=own)
 
@@ -171,12 +171,17 @@ def find_own_backend() -> str | None:
 
 def _is_of_keras(error: BaseException) -> bool:
     """Return whether an error passed through Keras or JAX, on which alone the backend has an influence."""
-    frames = traceback.extract_tb(error.__traceback__)
-    files = [frame.filename for frame in frames]
-    if frames and is_own_file(files[-1], os.sep) and (frames[-1].line or "").startswith("raise "):
-        return False  # the user's own check
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return any(
         f"{os.sep}site-packages{os.sep}{name}{os.sep}" in file for file in files for name in ("keras", "jax")
+    )
+
+
+def is_raised_by_user(error: BaseException) -> bool:
+    """Return whether a `raise` of the user's own code made an error: so it does on every backend."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        bool(frames) and is_own_file(frames[-1].filename, os.sep) and (frames[-1].line or "").startswith("raise ")
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
 from ..device_layout import Strategy
-from ..errors import NOT_TRACED, BackendError, build_user_code_error
+from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_by_user
 from ..keras_layers import replacing
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
@@ -140,7 +140,7 @@ class ModelAssembler:
             raise
         except Exception as error:
             fault = build_user_code_error(error, name=run.text, doing=NOT_TRACED, folders=run.folders)
-            if isinstance(fault, BackendError):
+            if isinstance(fault, BackendError) or is_raised_by_user(error):
                 raise fault from error
             raise BackendError(str(fault), hint=fault.hint, backend=None) from error
 
