@@ -11,8 +11,8 @@ from gpuplan.predict.coefficients import FittedCoefficients
 from gpuplan.predict.from_profile.error_covariance import StepSummary, build_features
 from gpuplan.predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
 from gpuplan.predict.intervals import interval_around
-from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.scores import ScoredRow
 
 from .covariance_fit import fit_error_covariance
@@ -32,7 +32,7 @@ def name_workload(m: Measurement) -> str:
 def summarize_step(sample: LabelledSample, fitted: FittedCoefficients) -> StepSummary:
     """Return the modelled step of an example; memory sizes of one chip count as one accelerator."""
     m, fit_sample = sample.measurement, sample.fit_sample
-    modelled = model_sample(fit_sample, fitted)
+    modelled = model_step(fit_sample, fitted)
     return StepSummary(
         work=name_workload(m),
         accelerator=m.chip,
