@@ -99,11 +99,6 @@ class ErrorCovariance:
     alike_own: float = 0.1
     alike_length: float = 1.4
 
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> ErrorCovariance:
-        """Read what `to_json` wrote; TypeError on anything else."""
-        return ErrorCovariance(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
-
     def values(self) -> tuple[Any, ...]:
         """Return the values in the order of the fields, tuples unchanged."""
         return astuple(self)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
-from ...errors import UsageError
-from ...records import to_plain
+from ...records import from_plain, to_plain
 from ...units import MS_PER_S
+from ..coefficients import read_fitted
 from ..intervals import interval_around
 from ..step_time import Limiter, StepTime
 from .error_covariance import (
@@ -184,7 +182,7 @@ class ErrorModel:
         """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
         rows = data["library"]
         return ErrorModel(
-            covariance_model=ErrorCovariance.from_json(data["law"]),
+            covariance_model=from_plain(ErrorCovariance, data["law"]),
             training_errors=TrainingErrors(
                 steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
             ),
@@ -247,16 +245,5 @@ def predict_from_profile(
 
 @cache
 def load_error_model(path: Path | None = None) -> ErrorModel:
-    """Read the packaged error model, or a file written by `python -m lab calibrate`.
-
-    Raises:
-        UsageError: The file is missing or has another format.
-    """
-    packaged = resources.files("gpuplan.profiles") / "transfer.json"
-    try:
-        return ErrorModel.from_json(json.loads((path or packaged).read_text()))
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
-            hint="rebuild them in a clone with `python -m lab calibrate`",
-        ) from problem
+    """Read the packaged error model, or that of a file; see `read_fitted`."""
+    return read_fitted("transfer.json", path, ErrorModel.from_json, what="transfer coefficients")
