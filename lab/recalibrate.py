@@ -17,7 +17,7 @@ from .dataset import build_samples, trace_runs
 from .kernel_store import build_run_key, encode_store
 from .multi_device.data import find_packaged_facts, index_scaling_facts, pair_measurements, scaling_facts_to_json
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
-from .transfer_score import fit_error_model
+from .transfer_score import error_model_to_json, fit_error_model
 
 Progress = Callable[[str], None]
 
@@ -58,7 +58,7 @@ def rebuild_profiles(
     found["measured_steps.json"] = _json(build_measured_index(corpus, traces))
     part("transfer.json")
     transfer = fit_error_model(calibration.models, calibration.fitted, keep=is_plain_fit)
-    found["transfer.json"] = _json(transfer.to_json())
+    found["transfer.json"] = _json(error_model_to_json(transfer))
     part("parallel.json")
     pairs, _ = pair_measurements(corpus, accelerators, facts=index_scaling_facts(gradients))
     found["parallel.json"] = _json(parallel_to_json(fit_exchange_forms(pairs)), indent=2)

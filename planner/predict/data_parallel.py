@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..offers.rows import Accelerator
 from ..records import Frozen, from_plain
 from ..units import Interval
 from .coefficients import read_fitted
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, find_slowest_link, ring_pass_s
-from .step_time import Limiter, NoPrediction, StepTime, join_notes
+from .step_time import NoPrediction, StepTime, find_limiter, join_notes
 
 FORMAT = "gpuplan.parallel/2"
 ANY_METHOD = ""  # the mean of the methods that were measured
@@ -238,7 +238,7 @@ def extend_step(
         time_s=Interval(low=mid * math.exp(-below), mid=mid, high=mid * math.exp(above)),
         basis=single.basis,
         parts_s=parts,
-        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
+        limiter=find_limiter(parts),
         note=join_notes(single.note, note),
         memory=single.memory,
     )

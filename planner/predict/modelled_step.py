@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
@@ -28,7 +28,7 @@ from .kernel_times import compute_bound_s, compute_kernel_parts_s, concatenate_k
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, count_dispatches, with_software_year
 from .run_config import append_mode, name_run_kind
-from .step_time import Basis, Limiter, StepTime
+from .step_time import Basis, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
@@ -280,8 +280,3 @@ def find_basis(
     known = find_generation(accelerator) in coefficients.generations
     whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
     return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
-
-
-def find_limiter(parts_s: dict[str, float]) -> Limiter:
-    """Return the largest part of a step."""
-    return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))

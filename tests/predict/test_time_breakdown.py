@@ -9,8 +9,8 @@ from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.intervals import compute_time_breakdown
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
-from gpuplan.predict.modelled_step import StepInput, find_limiter, model_step
-from gpuplan.predict.step_time import NoPrediction
+from gpuplan.predict.modelled_step import StepInput, model_step
+from gpuplan.predict.step_time import NoPrediction, find_limiter
 
 KERNELS_S = {"conv_fprop": 4.0, "depthwise": 1.0, "dot": 2.0, "attention_fprop": 0.5, "stream": 1.5, "pool": 1.0}
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-from ...records import from_plain, to_plain
+from ...records import from_plain
 from ...units import MS_PER_S
 from ..coefficients import read_fitted
 from ..intervals import interval_around
-from ..step_time import Limiter, StepTime
+from ..step_time import StepTime, find_limiter
 from .error_covariance import (
     PARTS,
     ErrorCovariance,
@@ -25,7 +25,7 @@ from .error_covariance import (
     winsorize,
 )
 
-FORMAT = "gpuplan.transfer/1"
+COLUMNS = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")  # of a row
 
 
 def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float]) -> tuple[float, float] | None:
@@ -90,8 +90,7 @@ class BatchProfile:
         return f"scaled from {self.accelerator}, measured at batch size {sizes}{parts}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
+class Correction(NamedTuple):
     """Posterior mean of log(measured / modelled), and its standard deviation [log units]."""
 
     log_ratio: float
@@ -165,21 +164,15 @@ class ErrorModel:
         mean, spread = posterior(mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise)
         variance = np.maximum(np.diag(spread), 0.0) + self.covariance_model.noise**2
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
-        return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
+        return [Correction(float(log), float(sd)) for log, sd in found]
 
     def ends_for(self, profiled: Sequence[StepSummary]) -> tuple[float, float]:
         """Return the bounds of the interval for a profile of so many batch sizes, in units of the spread."""
         return self.ends["few" if len(profiled) <= 2 else "many"]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; training errors as one row per step."""
-        pairs = zip(self.training_errors.steps, self.training_errors.log_ratios, strict=True)
-        rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
-        return {"schema": FORMAT, "law": to_plain(self.covariance_model), "ends": self.ends, "library": rows}
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorModel:
-        """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
+        """Read `transfer.json`; KeyError, TypeError or ValueError on anything else."""
         rows = data["library"]
         return ErrorModel(
             covariance_model=from_plain(ErrorCovariance, data["law"]),
@@ -190,26 +183,8 @@ class ErrorModel:
         )
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def _row(step: StepSummary) -> list[Any]:
-    parts = [_short(step.parts_s[name]) for name in PARTS]
-    return [
-        step.work,
-        step.accelerator,
-        step.batch_size,
-        _short(step.modelled_s),
-        parts,
-        step.input_bytes,
-        step.launches,
-    ]
-
-
 def _step(row: Sequence[Any]) -> StepSummary:
-    names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
-    values = dict(zip(names, row, strict=True))
+    values = dict(zip(COLUMNS, row, strict=True))
     return StepSummary(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
 
 
@@ -237,7 +212,7 @@ def predict_from_profile(
     return StepTime(
         time_s=interval_around(target.modelled_s * scale, low, high),
         basis="modelled",
-        limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+        limiter=find_limiter(parts_s),
         parts_s=parts_s,
         note=note,
     )
