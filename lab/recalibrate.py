@@ -11,6 +11,7 @@ from gpuplan.files import write_atomically
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.measured_run import TracedRun, load_measured_workload
 from gpuplan.predict.measurements import Measurement
+from gpuplan.records import to_plain
 
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
 from .dataset import build_samples, trace_runs
@@ -19,6 +20,7 @@ from .multi_device.data import find_packaged_facts, index_scaling_facts, pair_me
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import error_model_to_json, fit_error_model
 
+FORMAT = "gpuplan.efficiency/9"
 Progress = Callable[[str], None]
 
 # Files by what they hold, in the order in which they depend on one another.
@@ -53,7 +55,7 @@ def rebuild_profiles(
     part("efficiency.json")
     samples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(samples, accelerators, progress=progress)
-    found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
+    found["efficiency.json"] = _json({"schema": FORMAT, **to_plain(calibration.coefficients)}, indent=2)
     part("measured_steps.json")
     found["measured_steps.json"] = _json(build_measured_index(corpus, traces))
     part("transfer.json")

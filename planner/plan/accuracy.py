@@ -105,11 +105,11 @@ def predict_traced_row(
     if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
         sample = replace(sample, pressure=min(sample.pressure, FITTING))
     coefficients = predictor.coefficients
-    names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
+    stack, host = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
     if not m.framework or sample.stack not in coefficients.stacks:
-        sample = replace(sample, stack=names.stack)
+        sample = replace(sample, stack=stack)
     if sample.host not in coefficients.hosts:
-        sample = replace(sample, host=names.host)
+        sample = replace(sample, host=host)
     if m.feed == STEP_ALONE:
         coefficients = _without_fixed_time(coefficients, sample.host)
     single = predict_step(sample, accelerator, coefficients, precision=known.precision, mode=m.mode)

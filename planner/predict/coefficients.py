@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import UsageError
-from ..records import Frozen, from_plain, to_plain
+from ..records import Frozen, from_plain
 from .intervals import IntervalModel
 
 T = TypeVar("T")
-FORMAT = "gpuplan.efficiency/9"
 # From Volta on, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own.
 ERA_BEGAN = 2017
 LAST_YEAR = 2020  # of the measured chips
@@ -189,10 +188,6 @@ class Coefficients(FittedCoefficients):
     measured_log: float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
     intervals: IntervalModel  # of modelled steps
     fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return {"schema": FORMAT, **to_plain(self)}
 
 
 def era_sign(year: int) -> float:

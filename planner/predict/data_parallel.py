@@ -21,7 +21,6 @@ from .coefficients import read_fitted
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, find_slowest_link, ring_pass_s
 from .step_time import NoPrediction, StepTime, find_limiter, join_notes
 
-FORMAT = "gpuplan.parallel/2"
 ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).

@@ -11,7 +11,7 @@ from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..units import GIGA, MIB
 from ..workload.model import Workload
-from .accelerator_limits import find_generation, is_modern_data_center_gpu
+from .accelerator_limits import compute_limits, find_generation, find_release_year, is_modern_data_center_gpu
 from .coefficients import (
     AcceleratorLimits,
     Coefficients,
@@ -28,7 +28,7 @@ from .kernel_times import compute_bound_s, compute_kernel_parts_s, concatenate_k
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, count_dispatches, with_software_year
 from .run_config import append_mode, name_run_kind
-from .step_time import Basis, StepTime, find_limiter
+from .step_time import Basis, NoPrediction, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
@@ -85,6 +85,24 @@ class StepInput(Frozen):
     pressure: float = 0.0
     paging_s: float | None = None
     software_year: float = NEWEST_SOFTWARE
+
+
+def place_step(
+    table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
+) -> StepInput | NoPrediction:
+    """Return a step on an accelerator, or the reason if data of the accelerator is missing.
+
+    Args:
+        table: Kernels of the step.
+        accelerator: Row of the catalog.
+        precision: Precision on the accelerator, see `compute_limits`.
+        known: Other fields of `StepInput`.
+    """
+    chip = compute_limits(accelerator, table=table, precision=precision)
+    if isinstance(chip, NoPrediction):
+        return chip
+    year = find_release_year(accelerator)
+    return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
 
 
 def model_step(

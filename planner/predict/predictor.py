@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .accelerator_limits import compute_limits, find_generation, find_release_year
 from .coefficients import AcceleratorLimits, Coefficients
 from .data_parallel import scale_to_devices
 from .executed_ops import Execution, find_keras_execution
@@ -24,7 +23,14 @@ from .keras_defaults import (
 )
 from .kernel_table import Kernel, KernelTable
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
-from .modelled_step import KernelTimes, StepInput, compute_kernel_times_s, compute_variable_traffic_s, predict_step
+from .modelled_step import (
+    KernelTimes,
+    StepInput,
+    compute_kernel_times_s,
+    compute_variable_traffic_s,
+    place_step,
+    predict_step,
+)
 from .run_config import compute_memory_pressure, compute_paging_s, name_user_run
 from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes
@@ -187,22 +193,16 @@ class Predictor:
 
     def _build_input(self, workload: Workload, accelerator: Accelerator, stack: str) -> StepInput | NoPrediction:
         def compute() -> StepInput | NoPrediction:
-            table = self.kernel_table(workload, accelerator)
-            precision = find_execution_precision(workload, accelerator)
-            chip = compute_limits(accelerator, table=table, precision=precision)
-            if isinstance(chip, NoPrediction):
-                return chip
             mode, compiled = workload.mode, workload.compiled
-            names = name_user_run(stack, torch=workload.backend == "torch", mode=mode, compiled=compiled)
-            return StepInput(
-                table=table,
-                chip=chip,
-                generation=find_generation(accelerator),
-                year=find_release_year(accelerator),
+            name, host = name_user_run(stack, torch=workload.backend == "torch", mode=mode, compiled=compiled)
+            return place_step(
+                self.kernel_table(workload, accelerator),
+                accelerator,
+                precision=find_execution_precision(workload, accelerator),
                 compiled=compiled,
                 input_bytes=workload.memory.input_bytes,
-                stack=names.stack,
-                host=names.host,
+                stack=name,
+                host=host,
             )
 
         return self._keep("input", workload, accelerator, by=(stack,), compute=compute)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..records import to_plain
+from ..records import Frozen, to_plain
 from ..units import MS_PER_S, Interval
 from .measured_run import FitSample
 from .measurements import Measurement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRow:
+class ScoredRow(Frozen):
     """A measurement with its prediction."""
 
     measurement: Measurement
@@ -32,8 +30,7 @@ class ScoredRow:
         return self.predicted_s.low <= self.measurement.step_s <= self.predicted_s.high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Frozen):
     """Scores of some rows.
 
     Args:
@@ -88,15 +85,9 @@ def summarize_by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -
 def row_to_json(row: ScoredRow) -> dict[str, Any]:
     """Return one row under the keys of the JSON contract."""
     m = row.measurement
+    names = ("model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack")
     return {
-        "model": m.model,
-        "batch_size": m.batch_size,
-        "accelerator": m.accelerator,
-        "devices": m.devices,
-        "mode": m.mode,
-        "precision": m.precision,
-        "compiled": m.compiled,
-        "stack": m.stack,
+        **{name: getattr(m, name) for name in names},
         "step_ms": m.step_s * MS_PER_S,
         "source": m.source,
         "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)),

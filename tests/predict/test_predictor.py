@@ -12,6 +12,7 @@ from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
+from gpuplan.records import to_plain
 from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
@@ -130,5 +131,5 @@ def test_coefficients_survive_a_round_trip(tmp_path: Path) -> None:
     """What `python -m lab calibrate` writes is what predict reads."""
     coefficients = load_coefficients()
     path = tmp_path / "efficiency.json"
-    path.write_text(json.dumps(coefficients.to_json()))
+    path.write_text(json.dumps(to_plain(coefficients)))
     assert load_coefficients(path) == coefficients

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...records import from_plain
+from ...records import Frozen, from_plain
 from ...units import MS_PER_S
 from ..coefficients import read_fitted
 from ..intervals import interval_around
@@ -49,8 +48,7 @@ def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float])
     return float(fixed_s), float(per_sample_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProfile:
+class BatchProfile(Frozen):
     """Measured steps of one workload on one accelerator.
 
     Args:
@@ -97,16 +95,14 @@ class Correction(NamedTuple):
     spread: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingErrors:
+class TrainingErrors(Frozen):
     """Measured steps of other workloads with their residuals log(measured / modelled); may be empty."""
 
     steps: tuple[StepSummary, ...] = ()
     log_ratios: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorModel:
+class ErrorModel(Frozen):
     """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
