@@ -21,8 +21,9 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.accuracy import predict_traced_row
 from gpuplan.predict.coefficients import HostCoefficients, SharedCoefficients
 from gpuplan.predict.keras_defaults import DISPATCH_S, STEP_S
-from gpuplan.predict.measured_run import load_measured_workload, model_sample
+from gpuplan.predict.measured_run import load_measured_workload
 from gpuplan.predict.measurements import Measurement, read_measurements
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.roofline import compute_step_s, count_dispatches
 from scipy.optimize import least_squares
@@ -76,7 +77,7 @@ def describe_step(m: Measurement, predictor: Predictor) -> HostStep:
     return HostStep(
         name=f"{Path(m.model).name} {m.batch_size}",
         measured_s=m.step_s,
-        device_s=float(model_sample(sample, coefficients).kernels_s.sum()),
+        device_s=float(model_step(sample, coefficients).kernels_s.sum()),
         dispatches=count_dispatches(sample.table, compiled=False),
         shared=coefficients.shared,
     )

@@ -13,7 +13,6 @@ from typing import Any
 from gpuplan.files import write_atomically
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.coefficients import Coefficients, FittedCoefficients, StackCoefficients
-from gpuplan.predict.measured_lookup import FORMAT as MEASURED_FORMAT
 from gpuplan.predict.measured_lookup import compute_fingerprint
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import STACKS, Measurement
@@ -24,6 +23,7 @@ from .fit import fit
 from .interval_fit import FeaturedResidual, fit_interval_model
 from .kernel_store import build_run_key
 
+MEASURED_FORMAT = "gpuplan.measured-steps/1"
 Progress = Callable[[str], None]
 
 # Repeats of one PROFET workload on one instance spread by 1.25 % (coefficient of variation, median over the

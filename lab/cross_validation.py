@@ -11,8 +11,9 @@ from typing import Any
 
 from gpuplan.predict.coefficients import Coefficients, FittedCoefficients
 from gpuplan.predict.intervals import FEATURES, IntervalModel, TimeBreakdown, compute_features
-from gpuplan.predict.measured_run import FitSample, model_sample
+from gpuplan.predict.measured_run import FitSample
 from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.scores import BASELINES, ScoredRow, predict_baseline_s
 
 from .interval_fit import FeaturedResidual, fit_interval_model
@@ -89,7 +90,7 @@ class CrossValidation:
         """Return all samples as predicted by the fit without one group."""
         every = range(len(self.samples))
         baselines = _predict_baselines(self.samples, every, without=group, groups=self.groups)
-        steps = [model_sample(sample.fit_sample, self.fits[group]) for sample in self.samples]
+        steps = [model_step(sample.fit_sample, self.fits[group]) for sample in self.samples]
         return replace(
             self,
             predicted_s=tuple(step.total_s for step in steps),
@@ -171,7 +172,7 @@ def _find_groups(validation: CrossValidation, name: str) -> dict[str, set[str]]:
 
 def predict_sample_s(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> float:
     """Return the modelled time of a sample [s]."""
-    return model_sample(sample, fitted).total_s
+    return model_step(sample, fitted).total_s
 
 
 def assign_folds(names: Sequence[str], *, alone_from: int, folds: int) -> dict[str, str]:
@@ -225,7 +226,7 @@ def cross_validate(
     }
     fits = {"": whole} if whole else {}
     fits |= fit_subsets([sample.fit_sample for sample in samples], subsets, progress=progress)
-    steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
+    steps = [model_step(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
         samples=tuple(samples),
         groups=tuple(groups),

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.accelerator_limits import find_release_year
 from gpuplan.predict.intervals import IntervalModel, TimeBreakdown, compute_features
-from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.run_config import find_wait_factor
 from gpuplan.predict.scores import ScoredRow
 
@@ -66,7 +66,7 @@ def predict_inference(
     """
     samples = build_samples(rows, accelerators, progress=progress)
     families = tuple(m.family for m in rows)
-    steps = [model_sample(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples]
+    steps = [model_step(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples]
     return CrossValidation(
         samples=tuple(samples),
         groups=families,

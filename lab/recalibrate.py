@@ -11,14 +11,16 @@ from gpuplan.files import write_atomically
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.measured_run import TracedRun, load_measured_workload
 from gpuplan.predict.measurements import Measurement
+from gpuplan.records import to_plain
 
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
 from .dataset import build_samples, trace_runs
 from .kernel_store import build_run_key, encode_store
 from .multi_device.data import find_packaged_facts, index_scaling_facts, pair_measurements, scaling_facts_to_json
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
-from .transfer_score import fit_error_model
+from .transfer_score import error_model_to_json, fit_error_model
 
+FORMAT = "gpuplan.efficiency/9"
 Progress = Callable[[str], None]
 
 # Files by what they hold, in the order in which they depend on one another.
@@ -53,12 +55,12 @@ def rebuild_profiles(
     part("efficiency.json")
     samples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(samples, accelerators, progress=progress)
-    found["efficiency.json"] = _json(calibration.coefficients.to_json(), indent=2)
+    found["efficiency.json"] = _json({"schema": FORMAT, **to_plain(calibration.coefficients)}, indent=2)
     part("measured_steps.json")
     found["measured_steps.json"] = _json(build_measured_index(corpus, traces))
     part("transfer.json")
     transfer = fit_error_model(calibration.models, calibration.fitted, keep=is_plain_fit)
-    found["transfer.json"] = _json(transfer.to_json())
+    found["transfer.json"] = _json(error_model_to_json(transfer))
     part("parallel.json")
     pairs, _ = pair_measurements(corpus, accelerators, facts=index_scaling_facts(gradients))
     found["parallel.json"] = _json(parallel_to_json(fit_exchange_forms(pairs)), indent=2)

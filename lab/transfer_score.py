@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from gpuplan.predict.coefficients import FittedCoefficients
-from gpuplan.predict.from_profile.error_covariance import StepSummary, build_features
-from gpuplan.predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
+from gpuplan.predict.from_profile.error_covariance import PARTS, StepSummary, build_features
+from gpuplan.predict.from_profile.error_model import COLUMNS, BatchProfile, ErrorModel, TrainingErrors
 from gpuplan.predict.intervals import interval_around
-from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.scores import ScoredRow
+from gpuplan.records import to_plain
 
 from .covariance_fit import fit_error_covariance
 from .cross_validation import CrossValidation, LabelledSample
 from .quantiles import compute_log_bounds
 
+FORMAT = "gpuplan.transfer/1"
 Batches = Literal["all", "two"]
 Keep = Callable[[Measurement], bool]
 FEW, MANY = "few", "many"
@@ -32,7 +34,7 @@ def name_workload(m: Measurement) -> str:
 def summarize_step(sample: LabelledSample, fitted: FittedCoefficients) -> StepSummary:
     """Return the modelled step of an example; memory sizes of one chip count as one accelerator."""
     m, fit_sample = sample.measurement, sample.fit_sample
-    modelled = model_sample(fit_sample, fitted)
+    modelled = model_step(fit_sample, fitted)
     return StepSummary(
         work=name_workload(m),
         accelerator=m.chip,
@@ -61,6 +63,23 @@ def _fit_error_model_on(
     training_errors = _collect_training_errors(samples, fitted)
     covariance_model = fit_error_covariance(build_features(training_errors.steps), training_errors.log_ratios)
     return ErrorModel(covariance_model=covariance_model, training_errors=training_errors, ends=ends)
+
+
+def error_model_to_json(model: ErrorModel) -> dict[str, Any]:
+    """Return the content of `transfer.json`; training errors as one row per step."""
+    pairs = zip(model.training_errors.steps, model.training_errors.log_ratios, strict=True)
+    rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
+    return {"schema": FORMAT, "law": to_plain(model.covariance_model), "ends": model.ends, "library": rows}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _row(step: StepSummary) -> list[Any]:
+    parts_s = [_short(step.parts_s[name]) for name in PARTS]
+    short = {"modelled_s": _short(step.modelled_s), "parts_s": parts_s}
+    return [short[name] if name in short else getattr(step, name) for name in COLUMNS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,8 @@ _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] =
 def from_plain(kind: Any, value: Any, *, skip: frozenset[str] = frozenset()) -> Any:
     """Convert the JSON value of a record back into it: the inverse of `to_plain`.
 
-    Objects become the records, lists the tuples and texts the enumerations that the annotations of fields name.
+    Objects become the records (or dictionaries of them), lists the tuples and texts the enumerations that the
+    annotations of fields name.
 
     Args:
         kind: Record, or another type: a tuple of one type, an optional one, an enumeration.
@@ -216,6 +217,8 @@ def _find_reader(kind: Any) -> _Reader | None:
         return lambda data, skip: _read_record(kind, data, skip)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return lambda value, _: kind(value)
+    if get_origin(kind) is dict and (member := _find_reader(parts[1])):
+        return lambda data, skip: {name: member(value, skip) for name, value in data.items()}
     if get_origin(kind) is tuple:
         inner = _find_reader(parts[0])
         return lambda row, skip: tuple(row) if inner is None else tuple([inner(one, skip) for one in row])

@@ -13,7 +13,6 @@ from typing import Any
 
 from gpuplan.predict.data_parallel import (
     ANY_METHOD,
-    FORMAT,
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
@@ -43,6 +42,7 @@ METHOD: Mapping[str, tuple[float, float]] = {
     "sync_s": (1e-3, 1.0),
     "overlap": (0.6, 0.5),
 }
+FORMAT = "gpuplan.parallel/2"
 SPREAD_LOG = 0.4  # prior spread of one method around the mean, in log units
 ROBUST_LOG = 0.05  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 EVALUATIONS = 60

@@ -11,6 +11,7 @@ from gpuplan.predict.data_parallel import ParallelCoefficients, load_parallel_co
 from gpuplan.predict.measured_run import load_measured_workload
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.scores import summarize
+from gpuplan.records import from_plain
 
 from lab.multi_device.data import (
     ScalingPair,
@@ -45,7 +46,7 @@ def test_the_packaged_constants_survive_json() -> None:
     """Writing and reading is the identity, for every form."""
     packaged = load_parallel_coefficients()
     written = json.loads(json.dumps(parallel_to_json(packaged)))
-    assert {name: ParallelCoefficients.from_json(row) for name, row in written["forms"].items()} == packaged
+    assert {name: from_plain(ParallelCoefficients, row) for name, row in written["forms"].items()} == packaged
 
 
 def test_packaged_facts_are_those_of_the_traced_model() -> None:

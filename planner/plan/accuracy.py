@@ -21,10 +21,9 @@ from ..predict.measured_run import (
     build_traced_run,
     find_host_spec,
     load_measured_workload,
-    model_sample,
 )
 from ..predict.measurements import Measurement, load_published_measurements
-from ..predict.modelled_step import compute_step_interval, find_basis, find_limiter
+from ..predict.modelled_step import predict_step
 from ..predict.predictor import Predictor
 from ..predict.run_config import KERAS_TORCH, find_software_year, find_wait_factor, name_user_run
 from ..predict.scores import (
@@ -106,14 +105,15 @@ def predict_traced_row(
     if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
         sample = replace(sample, pressure=min(sample.pressure, FITTING))
     coefficients = predictor.coefficients
-    names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
+    stack, host = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
     if not m.framework or sample.stack not in coefficients.stacks:
-        sample = replace(sample, stack=names.stack)
+        sample = replace(sample, stack=stack)
     if sample.host not in coefficients.hosts:
-        sample = replace(sample, host=names.host)
+        sample = replace(sample, host=host)
     if m.feed == STEP_ALONE:
         coefficients = _without_fixed_time(coefficients, sample.host)
-    single = _predict_single(known, sample, accelerator, coefficients)
+    single = predict_step(sample, accelerator, coefficients, precision=known.precision, mode=m.mode)
+    single = replace(single, time_s=single.time_s.scaled(find_wait_factor(m)))
     if m.devices == 1:
         return single, sample
     machine = find_host_spec(m)
@@ -133,30 +133,6 @@ def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
     """
     machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
     return replace(coefficients, hosts={**coefficients.hosts, host: machine})
-
-
-def _predict_single(
-    m: Measurement, sample: FitSample, accelerator: Accelerator, coefficients: Coefficients
-) -> StepTime:
-    """Return the step of a row on one device."""
-    step = model_sample(sample, coefficients)
-    basis, note = find_basis(accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled)
-    interval = compute_step_interval(
-        step,
-        sample.chip,
-        accelerator,
-        coefficients,
-        mode=m.mode,
-        compiled=m.compiled,
-        software_year=sample.software_year,
-    )
-    return StepTime(
-        time_s=interval.scaled(find_wait_factor(m)),
-        basis=basis,
-        limiter=find_limiter(step.parts_s),
-        parts_s=step.parts_s,
-        note=note,
-    )
 
 
 HEADLINE = "architecture"

@@ -13,13 +13,12 @@ from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..units import GIGA, TERA
 from ..workload.model import Workload
-from .accelerator_limits import TF32, compute_limits, find_generation, find_release_year, peak_tflop_per_s
+from .accelerator_limits import TF32, peak_tflop_per_s
 from .coefficients import Coefficients
 from .executed_ops import find_keras_execution
 from .keras_defaults import find_execution_precision
 from .launches import moved_bytes
-from .modelled_step import compute_kernel_times_s
-from .run_config import append_mode
+from .modelled_step import compute_kernel_times_s, place_step
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 LAYERS_KEPT = 24  # other layers are merged
 OTHER_LAYERS = "other layers"
 NO_LAYER = "outside of layers"
-KERAS = "keras"  # the stack that is predicted
 BUSY = ("compute", "memory bandwidth")  # the parts of a step that kernels are
 Sums = tuple[float, float, float]  # time, work and traffic [s], [FLOP], [bytes]
 
@@ -124,17 +122,11 @@ def _busy_s(
 ) -> list[float] | None:
     """Return the time of each kernel without its launch gap; None if limits are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)
-    chip = compute_limits(accelerator, table=table, precision=find_execution_precision(workload, accelerator))
-    if isinstance(chip, NoPrediction) or not kernels:
+    precision = find_execution_precision(workload, accelerator)
+    given = place_step(table, accelerator, precision=precision, compiled=workload.compiled, input_bytes=0.0)
+    if isinstance(given, NoPrediction) or not kernels:
         return None
-    launch_s, total, _, _ = compute_kernel_times_s(
-        table,
-        chip,
-        coefficients,
-        generation=find_generation(accelerator),
-        year=find_release_year(accelerator),
-        stack=append_mode(KERAS, workload.mode),
-    )
+    launch_s, total, _, _ = compute_kernel_times_s([given], coefficients)[0]
     return [float(time_s) for time_s in total - launch_s * table.count]
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import UsageError
-from ..records import Frozen, to_plain
+from ..records import Frozen, from_plain
 from .intervals import IntervalModel
 
-FORMAT = "gpuplan.efficiency/9"
+T = TypeVar("T")
 # From Volta on, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own.
 ERA_BEGAN = 2017
 LAST_YEAR = 2020  # of the measured chips
@@ -188,24 +189,6 @@ class Coefficients(FittedCoefficients):
     intervals: IntervalModel  # of modelled steps
     fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return {"schema": FORMAT, **to_plain(self)}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Coefficients:
-        """Read what `to_json` wrote; KeyError or TypeError on anything else."""
-        return Coefficients(
-            generations={name: GenerationCoefficients(**row) for name, row in data["generations"].items()},
-            era=data["era"],
-            shared=SharedCoefficients(**data["shared"]),
-            stacks={name: StackCoefficients(**row) for name, row in data["stacks"].items()},
-            hosts={name: HostCoefficients(**row) for name, row in data["hosts"].items()},
-            measured_log=data["measured_log"],
-            intervals=IntervalModel(**data["intervals"]),
-            fitted_on=data["fitted_on"],
-        )
-
 
 def era_sign(year: int) -> float:
     """Return 1 for chips of Volta's year and later ones, -1 for older ones [-].
@@ -222,19 +205,30 @@ def field_names(kind: type[Frozen]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-@cache
-def load_coefficients(path: Path | None = None) -> Coefficients:
-    """Read the packaged coefficients, or a file that `python -m lab calibrate` wrote.
+def read_fitted(name: str, path: Path | None, build: Callable[[Any], T], *, what: str) -> T:
+    """Read what was fitted: a packaged file, or another one that `python -m lab calibrate` wrote.
+
+    Args:
+        name: Packaged file.
+        path: The other file; None for the packaged one.
+        build: Function of the file's JSON.
+        what: Content of the file, for an error.
 
     Raises:
         UsageError: The file is missing or is not such a file.
     """
-    packaged = resources.files("gpuplan.profiles") / "efficiency.json"
+    packaged = resources.files("gpuplan.profiles") / name
     try:
-        text = path.read_text() if path else packaged.read_text()
-        return Coefficients.from_json(json.loads(text))
-    except (OSError, KeyError, TypeError, ValueError) as problem:
+        return build(json.loads((path or packaged).read_text()))
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
-            f"cannot read coefficients from `{path or packaged}`: {problem!r}",
+            f"cannot read {what} from `{path or packaged}`: {problem!r}",
             hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem
+
+
+@cache
+def load_coefficients(path: Path | None = None) -> Coefficients:
+    """Read the packaged coefficients, or those of a file; see `read_fitted`."""
+    build = partial(from_plain, Coefficients, skip=frozenset({"schema"}))
+    return read_fitted("efficiency.json", path, build, what="coefficients")

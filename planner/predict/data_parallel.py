@@ -7,23 +7,20 @@ device was published beside them.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from ..errors import UsageError
 from ..offers.rows import Accelerator
-from ..records import Frozen
+from ..records import Frozen, from_plain
 from ..units import Interval
+from .coefficients import read_fitted
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, find_slowest_link, ring_pass_s
-from .step_time import Limiter, NoPrediction, StepTime, join_notes
+from .step_time import NoPrediction, StepTime, find_limiter, join_notes
 
-FORMAT = "gpuplan.parallel/2"
 ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
@@ -88,33 +85,16 @@ class ParallelCoefficients(Frozen):
         scale = ratio_scale(ratio)
         return self.interval[0] * scale, self.interval[1] * scale
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> ParallelCoefficients:
-        """Read what `to_json` wrote; KeyError or TypeError on anything else."""
-        return ParallelCoefficients(
-            shares=ExchangeCoefficients(**data["shares"]),
-            methods={name: MethodCoefficients(**row) for name, row in data["methods"].items()},
-            interval=(data["interval"][0], data["interval"][1]),
-            fitted_on=data["fitted_on"],
-        )
-
 
 @cache
 def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCoefficients]:
-    """Read the packaged constants by form of scaling (`all_reduce`, `parameter_server`, `one_process`).
-
-    Raises:
-        UsageError: The file is missing or is not such a file.
-    """
-    packaged = resources.files("gpuplan.profiles") / "parallel.json"
-    try:
-        data = json.loads(path.read_text() if path else packaged.read_text())
-        return {name: ParallelCoefficients.from_json(row) for name, row in data["forms"].items()}
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
-            hint="rebuild them in a clone with `python -m lab calibrate`",
-        ) from problem
+    """Read the constants by form (`all_reduce`, `parameter_server`, `one_process`); see `read_fitted`."""
+    return read_fitted(
+        "parallel.json",
+        path,
+        lambda data: {name: from_plain(ParallelCoefficients, row) for name, row in data["forms"].items()},
+        what="constants of several devices",
+    )
 
 
 def compute_overhead_parts_s(
@@ -257,7 +237,7 @@ def extend_step(
         time_s=Interval(low=mid * math.exp(-below), mid=mid, high=mid * math.exp(above)),
         basis=single.basis,
         parts_s=parts,
-        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
+        limiter=find_limiter(parts),
         note=join_notes(single.note, note),
         memory=single.memory,
     )

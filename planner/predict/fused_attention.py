@@ -31,6 +31,8 @@ _WARPGROUP, _TRITON = (FUSED_KERNELS.index(name) for name in ("warpgroup", "trit
 class AttentionCoefficients(Frozen):
     """Constants of fused attention, the same on every chip.
 
+    Fitted on the kernels in profiles/attention_kernels.csv by `python benchmarks/attention_kernels.py`.
+
     Args:
         tensor_share: Share of the tensor units' peak where no share of large products is published [-].
         forward_instructions, backward_instructions: On scalar units, a score [-].
@@ -42,31 +44,19 @@ class AttentionCoefficients(Frozen):
         forward_start_clocks, backward_start_clocks: Start and end of a block of queries (backward: keys) [clocks].
     """
 
-    tensor_share: float
-    forward_instructions: float
-    backward_instructions: float
-    forward_bytes: float
-    backward_bytes: float
-    backward_score_bytes: float
-    warp_sharpness: float
-    group_sharpness: float
-    forward_start_clocks: float
-    backward_start_clocks: float
+    tensor_share: float = 0.924
+    forward_instructions: float = 3.52
+    backward_instructions: float = 5.96
+    forward_bytes: float = 0.342
+    backward_bytes: float = 0.948
+    backward_score_bytes: float = 8.26
+    warp_sharpness: float = 2.75
+    group_sharpness: float = 4.53
+    forward_start_clocks: float = 3920.0
+    backward_start_clocks: float = 22400.0
 
 
-# Fitted on the kernels in profiles/attention_kernels.csv by `python benchmarks/attention_kernels.py`.
-ATTENTION = AttentionCoefficients(
-    tensor_share=0.924,
-    forward_instructions=3.52,
-    backward_instructions=5.96,
-    forward_bytes=0.342,
-    backward_bytes=0.948,
-    backward_score_bytes=8.26,
-    warp_sharpness=2.75,
-    group_sharpness=4.53,
-    forward_start_clocks=3920.0,
-    backward_start_clocks=22400.0,
-)
+ATTENTION = AttentionCoefficients()
 
 
 def find_attention_kernels(table: KernelTable) -> Any:

@@ -190,6 +190,18 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
     )
 
 
+def list_execution_notes(workload: Workload, accelerator: Accelerator) -> tuple[str, ...]:
+    """Return notes on how Keras runs a workload on an accelerator; empty texts where there is nothing to say."""
+    return (
+        describe_tf32(workload, accelerator),
+        describe_float8(workload),
+        describe_composed_normalization(workload),
+        describe_torch_host(workload),
+        describe_unaligned_products(workload, accelerator),
+        choose_attention(workload, accelerator).note,
+    )
+
+
 def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
     """Return a warning that a step fails on an accelerator because of a 16-bit LSTM; empty if it does not.
 

@@ -158,13 +158,10 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     foreach = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
     updates = foreach or "update" in m.loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     loops = m.software.startswith("Keras 2") and m.framework in GRAPH_BACKENDS
-    composed: dict[UnfusedPart, bool] = {
-        "calls": calls,
-        "torch_calls": normalization,
-        "updates": updates,
-        "loops": loops,
-    }
-    return frozenset(part for part, is_so in composed.items() if is_so)
+    parts: tuple[tuple[UnfusedPart, bool], ...] = (
+        ("calls", calls), ("torch_calls", normalization), ("updates", updates), ("loops", loops),
+    )  # fmt: skip
+    return frozenset(part for part, is_so in parts if is_so)
 
 
 def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .measurements import Measurement
 
 
-FORMAT = "gpuplan.measured-steps/1"
-
-
 def compute_fingerprint(workload: Workload | Measurement, kernels: Iterable[Kernel]) -> str:
     """Return a hash of kernels, precision, mode, compilation and batch size of a step.
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..offers.rows import Accelerator
+from ..records import Frozen
 from ..workload.capture.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .accelerator_limits import compute_limits, find_generation, find_release_year
-from .coefficients import AcceleratorLimits, FittedCoefficients
 from .executed_ops import find_measured_execution, select_executed_ops
 from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .kernel_table import Kernel, KernelTable
-from .measurements import NEWEST_SOFTWARE, Measurement
-from .modelled_step import ModelledStep, model_step
+from .measurements import Measurement
+from .modelled_step import StepInput, place_step
 from .run_config import compute_memory_pressure, find_software_year, is_fed_from_host, name_host, name_stack
 from .step_time import NoPrediction
 
@@ -46,8 +44,7 @@ def load_measured_workload(measurement: Measurement) -> Workload:
     return load_workload(measurement.model, options=options, base=measurement.base)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedRun:
+class TracedRun(Frozen):
     """Kernels and sizes of a traced run.
 
     Args:
@@ -80,33 +77,14 @@ def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerato
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSample:
-    """One measured step, ready to fit: its kernels, its chip and its time.
+class FitSample(StepInput):
+    """One measured step, ready to fit.
 
     Args:
-        table: Kernels of the step.
-        chip: What the accelerator can attain for them.
-        generation, stack, host: Which coefficients apply.
-        year: When the accelerator came out.
-        compiled: Whether the host launches one program, or every kernel.
-        input_bytes: What comes from the host in a step [bytes].
-        pressure: Memory needed over memory usable [-].
         step_s: Measured time [s].
-        software_year: When the framework was released, with a fraction [years].
     """
 
-    table: KernelTable
-    chip: AcceleratorLimits
-    generation: str
-    stack: str
-    host: str
-    year: int
-    compiled: bool
-    input_bytes: float
-    pressure: float
     step_s: float
-    software_year: float = NEWEST_SOFTWARE
 
 
 def build_fit_sample(
@@ -122,39 +100,18 @@ def build_fit_sample(
     """
     if table is None:
         table = find_measured_execution(m, accelerator).build_table(traced.kernels)
-    chip = compute_limits(accelerator, table=table, precision=m.precision)
-    if isinstance(chip, NoPrediction):
-        return chip
-    return FitSample(
-        table=table,
-        chip=chip,
-        generation=find_generation(accelerator),
-        stack=name_stack(m),
-        host=name_host(m),
-        year=find_release_year(accelerator),
+    given = place_step(
+        table,
+        accelerator,
+        precision=m.precision,
         compiled=m.compiled,
         input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        stack=name_stack(m),
+        host=name_host(m),
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
-        step_s=m.step_s,
         software_year=find_software_year(m),
     )
-
-
-def model_sample(sample: FitSample, fitted: FittedCoefficients) -> ModelledStep:
-    """Return the modelled step of a sample; members that were not fitted get the mean of their group."""
-    return model_step(
-        sample.table,
-        sample.chip,
-        fitted,
-        generation=sample.generation,
-        stack=sample.stack,
-        host=sample.host,
-        year=sample.year,
-        compiled=sample.compiled,
-        input_bytes=sample.input_bytes,
-        pressure=sample.pressure,
-        software_year=sample.software_year,
-    )
+    return given if isinstance(given, NoPrediction) else FitSample(**vars(given), step_s=m.step_s)
 
 
 def find_host_spec(measurement: Measurement) -> HostSpec:

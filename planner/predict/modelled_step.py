@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
 from ..records import Frozen
-from ..units import GIGA, MIB, Interval
+from ..units import GIGA, MIB
 from ..workload.model import Workload
-from .accelerator_limits import find_generation, find_release_year, is_modern_data_center_gpu
+from .accelerator_limits import compute_limits, find_generation, find_release_year, is_modern_data_center_gpu
 from .coefficients import (
     AcceleratorLimits,
     Coefficients,
@@ -28,7 +28,7 @@ from .kernel_times import compute_bound_s, compute_kernel_parts_s, concatenate_k
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, count_dispatches, with_software_year
 from .run_config import append_mode, name_run_kind
-from .step_time import Basis, Limiter
+from .step_time import Basis, NoPrediction, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
@@ -59,65 +59,79 @@ class ModelledStep(Frozen):
         return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
 
 
-class StepOnChip(NamedTuple):
-    """Kernels of a step, and the chip on which they run; see `model_step`."""
-
-    table: KernelTable
-    chip: AcceleratorLimits
-    generation: str
-    year: int
-
-
-def model_step(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    coefficients: FittedCoefficients,
-    *,
-    generation: str,
-    year: int,
-    compiled: bool,
-    input_bytes: float,
-    pressure: float = 0.0,
-    paging_s: float | None = None,
-    stack: str = MEAN,
-    host: str = MEAN,
-    software_year: float = NEWEST_SOFTWARE,
-    times_s: KernelTimes | None = None,
-) -> ModelledStep:
-    """Return the modelled time of one step on one device.
+class StepInput(Frozen):
+    """Everything that determines the modelled time of a step on one device.
 
     Args:
         table: Kernels of the step.
         chip: What the accelerator can attain, for these kernels.
-        coefficients: What was fitted.
         generation, stack, host: Which coefficients apply; those without measurements get the mean.
         year: When the accelerator came out: it says which era a generation is of that was not measured.
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
         paging_s: See `compute_step_s` [s].
-        software_year: When the framework was released [years].
+        software_year: When the framework was released, with a fraction [years].
+    """
+
+    table: KernelTable
+    chip: AcceleratorLimits
+    generation: str
+    year: int
+    compiled: bool
+    input_bytes: float
+    stack: str = MEAN
+    host: str = MEAN
+    pressure: float = 0.0
+    paging_s: float | None = None
+    software_year: float = NEWEST_SOFTWARE
+
+
+def place_step(
+    table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
+) -> StepInput | NoPrediction:
+    """Return a step on an accelerator, or the reason if data of the accelerator is missing.
+
+    Args:
+        table: Kernels of the step.
+        accelerator: Row of the catalog.
+        precision: Precision on the accelerator, see `compute_limits`.
+        known: Other fields of `StepInput`.
+    """
+    chip = compute_limits(accelerator, table=table, precision=precision)
+    if isinstance(chip, NoPrediction):
+        return chip
+    year = find_release_year(accelerator)
+    return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
+
+
+def model_step(
+    given: StepInput, coefficients: FittedCoefficients, *, times_s: KernelTimes | None = None
+) -> ModelledStep:
+    """Return the modelled time of one step on one device.
+
+    Args:
+        given: The step.
+        coefficients: What was fitted; members that were not get the mean of their group.
         times_s: Times of the kernels, where they are known [s].
     """
     import numpy as np
 
     shared = coefficients.shared
-    machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = times_s or compute_kernel_times_s(
-        table, chip, coefficients, generation=generation, year=year, stack=stack, software_year=software_year
-    )
+    table, machine = given.table, coefficients.hosts.get(given.host, coefficients.hosts[MEAN])
+    launch_s, total, compute, memory = times_s or compute_kernel_times_s([given], coefficients)[0]
     gaps_s = float(launch_s * table.count.sum())
     busy = total - launch_s * table.count
     compute_s = float(busy[compute >= memory].sum())
     device_s = float(total.sum())
-    feed_s = input_bytes / machine.feed_bytes_per_s
+    feed_s = given.input_bytes / machine.feed_bytes_per_s
     whole_s = float(
         compute_step_s(
             device_s=device_s,
-            launches=count_dispatches(table, compiled=compiled),
-            input_bytes=input_bytes,
-            pressure=pressure,
-            paging_s=paging_s,
+            launches=count_dispatches(table, compiled=given.compiled),
+            input_bytes=given.input_bytes,
+            pressure=given.pressure,
+            paging_s=given.paging_s,
             host=machine,
             shared=shared,
             xp=np,
@@ -133,39 +147,20 @@ def model_step(
         },
         category=table.category,
         kernels_s=total,
-        bound_s=compute_bound_s(table, chip),
+        bound_s=compute_bound_s(table, given.chip),
     )
 
 
-def compute_kernel_times_s(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    coefficients: FittedCoefficients,
-    *,
-    generation: str,
-    year: int,
-    stack: str = MEAN,
-    software_year: float = NEWEST_SOFTWARE,
-) -> KernelTimes:
-    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
+def compute_kernel_times_s(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[KernelTimes]:
+    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time of several steps [s].
 
-    See `model_step` for the arguments.
+    Args:
+        steps: Steps of one stack and software year; those on chips other than TPUs are computed as one table.
+        coefficients: What was fitted.
     """
-    step = StepOnChip(table, chip, generation, year)
-    (times_s,) = compute_all_kernel_times_s([step], coefficients, stack=stack, software_year=software_year)
-    return times_s
-
-
-def compute_all_kernel_times_s(
-    steps: Sequence[StepOnChip],
-    coefficients: FittedCoefficients,
-    *,
-    stack: str = MEAN,
-    software_year: float = NEWEST_SOFTWARE,
-) -> list[KernelTimes]:
-    """Return `compute_kernel_times_s` of several steps, those on chips other than TPUs as one table [s]."""
     import numpy as np
 
+    stack, software_year = steps[0].stack, steps[0].software_year
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     tiled = [one for one in steps if not one.chip.lanes]
     generations = {
@@ -184,7 +179,7 @@ def compute_all_kernel_times_s(
 
 
 def _compute_tiled_parts_s(
-    steps: Sequence[StepOnChip],
+    steps: Sequence[StepInput],
     owns: Sequence[GenerationCoefficients],
     framework: StackCoefficients,
     shared: SharedCoefficients,
@@ -193,7 +188,7 @@ def _compute_tiled_parts_s(
     import numpy as np
 
     if len(steps) == 1:  # coefficients stay numbers
-        return [compute_kernel_parts_s(*steps[0][:2], owns[0], framework, shared, xp=np)]
+        return [compute_kernel_parts_s(steps[0].table, steps[0].chip, owns[0], framework, shared, xp=np)]
     table, chip, segment = concatenate_kernels([one.table for one in steps], [one.chip for one in steps])
     names = field_names(GenerationCoefficients)
     columns = {name: np.array([getattr(own, name) for own in owns])[segment] for name in names}
@@ -221,44 +216,48 @@ def extrapolate_generation(coefficients: FittedCoefficients, *, year: int) -> Ge
     )
 
 
-def compute_step_interval(
-    step: ModelledStep,
-    chip: AcceleratorLimits,
+def predict_step(
+    given: StepInput,
     accelerator: Accelerator,
     coefficients: Coefficients,
     *,
+    precision: str,
     mode: str,
-    compiled: bool,
     traffic_s: float = 0.0,
-    software_year: float = NEWEST_SOFTWARE,
-) -> Interval:
-    """Return the interval of a modelled step of a user, whose runs no publisher has measured.
+    times_s: KernelTimes | None = None,
+) -> StepTime:
+    """Return the time of a step of a user, whose runs no publisher has measured.
 
     Args:
-        step: The step.
-        chip: Limits of the accelerator for its kernels.
+        given: The step.
         accelerator: Row of the catalog.
         coefficients: Fitted coefficients with their intervals.
+        precision: Precision on the accelerator, see `find_execution_precision`.
         mode: `train` or `infer`.
-        compiled: Whether it is one program.
-        software_year: When the framework was released [years].
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
+        times_s: Times of the kernels, where they are known [s].
     """
-    fitted_on = coefficients.fitted_on
+    step, fitted_on = model_step(given, coefficients, times_s=times_s), coefficients.fitted_on
     features = compute_features(
         step.breakdown,
-        on_tensor_units=bool(chip.tensor.any()),
+        on_tensor_units=bool(given.chip.tensor.any()),
         mode=mode,
-        compiled=compiled,
+        compiled=given.compiled,
         step_s=step.total_s,
-        chip_year=find_release_year(accelerator),
-        software_year=software_year,
+        chip_year=given.year,
+        software_year=given.software_year,
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )
     widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf
-    return coefficients.intervals.compute_interval(
-        step.total_s, features, bound_s=max(step.bound_s, traffic_s), widest=widest
+    bound_s = max(step.bound_s, traffic_s)
+    basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=given.compiled)
+    return StepTime(
+        time_s=coefficients.intervals.compute_interval(step.total_s, features, bound_s=bound_s, widest=widest),
+        basis=basis,
+        limiter=find_limiter(step.parts_s),
+        parts_s=step.parts_s,
+        note=note,
     )
 
 
@@ -299,8 +298,3 @@ def find_basis(
     known = find_generation(accelerator) in coefficients.generations
     whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
     return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
-
-
-def find_limiter(parts_s: dict[str, float]) -> Limiter:
-    """Return the largest part of a step."""
-    return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))

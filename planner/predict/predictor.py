@@ -10,20 +10,14 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .accelerator_limits import compute_limits, find_generation, find_release_year
 from .coefficients import AcceleratorLimits, Coefficients
 from .data_parallel import scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
 from .keras_defaults import (
-    choose_attention,
-    describe_composed_normalization,
-    describe_float8,
-    describe_tf32,
-    describe_torch_host,
-    describe_unaligned_products,
     find_execution_precision,
+    list_execution_notes,
     load_user_coefficients,
     select_executed_workload,
 )
@@ -31,19 +25,16 @@ from .kernel_table import Kernel, KernelTable
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
     KernelTimes,
-    StepOnChip,
-    compute_all_kernel_times_s,
-    compute_step_interval,
+    StepInput,
+    compute_kernel_times_s,
     compute_variable_traffic_s,
-    find_basis,
-    find_limiter,
-    model_step,
+    place_step,
+    predict_step,
 )
 from .run_config import compute_memory_pressure, compute_paging_s, name_user_run
 from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes
 
-BITS_PER_BYTE = 8.0
 T = TypeVar("T")
 
 
@@ -169,75 +160,52 @@ class Predictor:
             workload,
             accelerator,
             by=(min(devices, 1.0), stack),
-            compute=lambda: self._worked_out(workload, accelerator, devices, stack=stack),
+            compute=lambda: self._model_step(workload, accelerator, devices, stack=stack),
         )
 
-    def _worked_out(
+    def _model_step(
         self, workload: Workload, accelerator: Accelerator, devices: float, *, stack: str
     ) -> StepTime | NoPrediction:
         share = min(devices, 1.0)
-        found = self._compute_limits(workload, accelerator)
-        if isinstance(found, NoPrediction):
-            return found
+        given = self._build_input(workload, accelerator, stack)
+        if isinstance(given, NoPrediction):
+            return given
         precision = find_execution_precision(workload, accelerator)
-        names = name_user_run(
-            stack, torch=workload.backend == "torch", mode=workload.mode, compiled=workload.compiled
-        )
-        coefficients = self.coefficients
-        executed = select_executed_workload(workload, accelerator)
-        memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
-        step = model_step(
-            found.table,
-            _part_of(found.chip, share),
-            coefficients,
-            generation=found.generation,
-            year=found.year,
-            stack=names.stack,
-            host=names.host,
-            compiled=workload.compiled,
-            input_bytes=workload.memory.input_bytes,
-            pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
-            paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
-            times_s=self._compute_times_s(workload, accelerator, devices, names.stack) if share == 1.0 else None,
-        )
-        mode, compiled = workload.mode, workload.compiled
         if workload.quantization is not None:
             precision = f"{workload.quantization}_from_{precision}"
-        basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=compiled)
-        return StepTime(
-            time_s=compute_step_interval(
-                step,
-                found.chip,
-                accelerator,
-                coefficients,
-                mode=mode,
-                compiled=compiled,
-                traffic_s=compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
+        executed = select_executed_workload(workload, accelerator)
+        memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
+        step = predict_step(
+            replace(
+                given,
+                chip=_part_of(given.chip, share),
+                pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
+                paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
             ),
-            basis=basis,
-            limiter=find_limiter(step.parts_s),
-            parts_s=step.parts_s,
-            note=join_notes(
-                describe_tf32(workload, accelerator),
-                describe_float8(workload),
-                describe_composed_normalization(workload),
-                describe_torch_host(workload),
-                describe_unaligned_products(workload, accelerator),
-                choose_attention(workload, accelerator).note,
-                note,
-            ),
+            accelerator,
+            self.coefficients,
+            precision=precision,
+            mode=workload.mode,
+            traffic_s=compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
+            times_s=self._compute_times_s(workload, accelerator, devices, stack) if share == 1.0 else None,
         )
+        return replace(step, note=join_notes(*list_execution_notes(workload, accelerator), step.note))
 
-    def _compute_limits(self, workload: Workload, accelerator: Accelerator) -> StepOnChip | NoPrediction:
-        def compute() -> StepOnChip | NoPrediction:
-            table = self.kernel_table(workload, accelerator)
-            precision = find_execution_precision(workload, accelerator)
-            chip = compute_limits(accelerator, table=table, precision=precision)
-            if isinstance(chip, NoPrediction):
-                return chip
-            return StepOnChip(table, chip, find_generation(accelerator), find_release_year(accelerator))
+    def _build_input(self, workload: Workload, accelerator: Accelerator, stack: str) -> StepInput | NoPrediction:
+        def compute() -> StepInput | NoPrediction:
+            mode, compiled = workload.mode, workload.compiled
+            name, host = name_user_run(stack, torch=workload.backend == "torch", mode=mode, compiled=compiled)
+            return place_step(
+                self.kernel_table(workload, accelerator),
+                accelerator,
+                precision=find_execution_precision(workload, accelerator),
+                compiled=compiled,
+                input_bytes=workload.memory.input_bytes,
+                stack=name,
+                host=host,
+            )
 
-        return self._keep("limits", workload, accelerator, compute=compute)
+        return self._keep("input", workload, accelerator, by=(stack,), compute=compute)
 
     def _compute_times_s(
         self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
@@ -251,10 +219,9 @@ class Predictor:
             peers = (accelerator,)
 
         def compute() -> dict[int, KernelTimes]:
-            limits = ((id(one), self._compute_limits(workload, one)) for one in peers)
-            known = {one: found for one, found in limits if not isinstance(found, NoPrediction)}
-            times_s = compute_all_kernel_times_s([*known.values()], self.coefficients, stack=stack)
-            return dict(zip(known, times_s, strict=True))
+            inputs = ((id(one), self._build_input(workload, one, stack)) for one in peers)
+            known = {one: given for one, given in inputs if not isinstance(given, NoPrediction)}
+            return dict(zip(known, compute_kernel_times_s([*known.values()], self.coefficients), strict=True))
 
         return self._keep("times", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..offers.rows import Accelerator
 from ..units import GIB, GIGA
 from .measurements import Measurement, software_year
@@ -76,15 +74,8 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
     return append_mode(compilers[stack] if compiled else names[stack], mode)
 
 
-class UserRunNames(NamedTuple):
-    """Names of the coefficients that apply to a user's run: of its stack and of its host."""
-
-    stack: str
-    host: str
-
-
-def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> UserRunNames:
-    """Return the names of the coefficients of a user's run.
+def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tuple[str, str]:
+    """Return the names of the coefficients of a user's run: of its stack and of its host.
 
     PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
     of PyTorch's own modules; its host was measured apart (`keras_torch_host.py`).
@@ -97,13 +88,11 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> User
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
-        UserRunNames(stack='pytorch eager', host='keras torch')
+        ('pytorch eager', 'keras torch')
     """
     on_torch = stack == "keras" and torch and not compiled
-    return UserRunNames(
-        stack=name_user_stack("eager" if on_torch else stack, mode=mode, compiled=compiled),
-        host=append_mode(KERAS_TORCH if on_torch else stack, mode),
-    )
+    name = name_user_stack("eager" if on_torch else stack, mode=mode, compiled=compiled)
+    return name, append_mode(KERAS_TORCH if on_torch else stack, mode)
 
 
 def append_mode(name: str, mode: str) -> str:

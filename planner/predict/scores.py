@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..records import to_plain
+from ..records import Frozen, to_plain
 from ..units import MS_PER_S, Interval
 from .measured_run import FitSample
 from .measurements import Measurement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredRow:
+class ScoredRow(Frozen):
     """A measurement with its prediction."""
 
     measurement: Measurement
@@ -32,8 +30,7 @@ class ScoredRow:
         return self.predicted_s.low <= self.measurement.step_s <= self.predicted_s.high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Frozen):
     """Scores of some rows.
 
     Args:
@@ -88,15 +85,9 @@ def summarize_by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -
 def row_to_json(row: ScoredRow) -> dict[str, Any]:
     """Return one row under the keys of the JSON contract."""
     m = row.measurement
+    names = ("model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack")
     return {
-        "model": m.model,
-        "batch_size": m.batch_size,
-        "accelerator": m.accelerator,
-        "devices": m.devices,
-        "mode": m.mode,
-        "precision": m.precision,
-        "compiled": m.compiled,
-        "stack": m.stack,
+        **{name: getattr(m, name) for name in names},
         "step_ms": m.step_s * MS_PER_S,
         "source": m.source,
         "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)),
@@ -105,27 +96,19 @@ def row_to_json(row: ScoredRow) -> dict[str, Any]:
     }
 
 
-def flops_s(sample: FitSample) -> float:
-    """Return FLOPs over datasheet peak [s]."""
+def _flops_s(sample: FitSample) -> float:
     return float((sample.table.flops * sample.table.count).sum()) / float(sample.chip.peak_flop_per_s.max())
 
 
-def bandwidth_s(sample: FitSample) -> float:
-    """Return bytes over datasheet bandwidth [s]."""
-    moved_bytes = float((sample.table.bytes_moved * sample.table.count).sum())
-    return moved_bytes / float(sample.chip.memory_bytes_per_s)
-
-
-def roofline_s(sample: FitSample) -> float:
-    """Return the larger of the two for the whole step [s]."""
-    return max(flops_s(sample), bandwidth_s(sample))
+def _bandwidth_s(sample: FitSample) -> float:
+    return float((sample.table.bytes_moved * sample.table.count).sum()) / float(sample.chip.memory_bytes_per_s)
 
 
 Baseline = Callable[[FitSample], float]
-BASELINES: dict[str, Baseline] = {
-    "flops_ratio": flops_s,
-    "bandwidth_ratio": bandwidth_s,
-    "datasheet_roofline": roofline_s,
+BASELINES: dict[str, Baseline] = {  # times by the datasheet's numbers [s]
+    "flops_ratio": _flops_s,
+    "bandwidth_ratio": _bandwidth_s,
+    "datasheet_roofline": lambda sample: max(_flops_s(sample), _bandwidth_s(sample)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from ..records import Frozen
 from ..units import Interval
@@ -48,6 +48,11 @@ class StepTime(Frozen):
     parts_s: dict[str, float] = field(default_factory=dict)
     note: str = ""
     memory: StatedMemory | None = None
+
+
+def find_limiter(parts_s: dict[str, float]) -> Limiter:
+    """Return the largest part of a step."""
+    return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))
 
 
 def join_notes(*notes: str) -> str:

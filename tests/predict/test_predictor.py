@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import Coefficients, load_coefficients
+from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
+from gpuplan.records import to_plain
 from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
@@ -128,4 +130,6 @@ def test_a_compiled_step_is_never_slower_than_kernel_by_kernel(workload: Workloa
 def test_coefficients_survive_a_round_trip(tmp_path: Path) -> None:
     """What `python -m lab calibrate` writes is what predict reads."""
     coefficients = load_coefficients()
-    assert Coefficients.from_json(coefficients.to_json()) == coefficients
+    path = tmp_path / "efficiency.json"
+    path.write_text(json.dumps(to_plain(coefficients)))
+    assert load_coefficients(path) == coefficients

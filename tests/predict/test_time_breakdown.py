@@ -9,8 +9,8 @@ from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.intervals import compute_time_breakdown
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
-from gpuplan.predict.modelled_step import find_limiter, model_step
-from gpuplan.predict.step_time import NoPrediction
+from gpuplan.predict.modelled_step import StepInput, model_step
+from gpuplan.predict.step_time import NoPrediction, find_limiter
 
 KERNELS_S = {"conv_fprop": 4.0, "depthwise": 1.0, "dot": 2.0, "attention_fprop": 0.5, "stream": 1.5, "pool": 1.0}
 
@@ -46,11 +46,12 @@ def test_parts_of_a_step_by_hand() -> None:
     )
     chip = compute_limits(load_catalog().accelerators["T4"], table=table, precision="float32")
     assert not isinstance(chip, NoPrediction)
-    step = model_step(
-        table, chip, coefficients, generation="", year=2018, compiled=True,
+    given = StepInput(
+        table=table, chip=chip, generation="", year=2018, compiled=True,
         input_bytes=coefficients.hosts[""].feed_bytes_per_s / 8,
-        times_s=(0.25, np.array([2.0, 1.5]), np.array([1.0, 0.2]), np.array([1.0, 0.9])),
     )  # fmt: skip
+    times_s = (0.25, np.array([2.0, 1.5]), np.array([1.0, 0.2]), np.array([1.0, 0.9]))
+    step = model_step(given, coefficients, times_s=times_s)
 
     parts_s = step.parts_s
     assert [parts_s[name] for name in ("compute", "memory bandwidth", "input")] == pytest.approx([1.5, 1.0, 0.125])

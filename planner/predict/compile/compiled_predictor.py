@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
+from ...records import Frozen
 from ...units import GIB, GIGA, KILO, MIB
 from ...workload.model import Workload
 from ..executed_ops import CORES_PER_CHIP
@@ -15,8 +16,7 @@ from ..step_time import NoPrediction, StatedMemory, StepPredictor, StepTime, joi
 from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreProperties:
+class CoreProperties(Frozen):
     """Core properties of a compute capability.
 
     Args:
@@ -102,8 +102,7 @@ SLICES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileTarget:
+class CompileTarget(Frozen):
     """Target of a compilation.
 
     Args:
@@ -160,8 +159,7 @@ def find_compiler_version(platform: Platform) -> str | None:
 Fault = Literal["missing", "does not fit", "timed out", "out of memory", "killed", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledStep:
+class CompiledStep(Frozen):
     """A step as compiled for one device, or the reason why it is not.
 
     Args:

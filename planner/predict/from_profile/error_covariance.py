@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from ...records import Frozen
+
 PARTS = ("compute", "memory bandwidth", "launch", "input")
 
 # Scales of the features: a factor e in time or batch size, a factor 4 in the size of a sample or in launches, a
@@ -27,8 +29,7 @@ PARTS = ("compute", "memory bandwidth", "launch", "input")
 LOG_STEP, LOG_BATCH, LOG_SAMPLE, LOG_LAUNCHES, SHARE = 1.0, 1.0, 1.4, 1.4, 0.33
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSummary:
+class StepSummary(Frozen):
     """A modelled step with the properties that determine the covariance.
 
     Args:
@@ -70,8 +71,7 @@ class StepFeatures:
         return len(self.log_batch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorCovariance:
+class ErrorCovariance(Frozen):
     """Standard deviations and length scales of the covariance function, in log units.
 
     Args:
@@ -98,11 +98,6 @@ class ErrorCovariance:
     alike_common: float = 0.15
     alike_own: float = 0.1
     alike_length: float = 1.4
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> ErrorCovariance:
-        """Read what `to_json` wrote; TypeError on anything else."""
-        return ErrorCovariance(**{**data, "common": tuple(data["common"]), "own": tuple(data["own"])})
 
     def values(self) -> tuple[Any, ...]:
         """Return the values in the order of the fields, tuples unchanged."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-from ...errors import UsageError
-from ...records import to_plain
+from ...records import Frozen, from_plain
 from ...units import MS_PER_S
+from ..coefficients import read_fitted
 from ..intervals import interval_around
-from ..step_time import Limiter, StepTime
+from ..step_time import StepTime, find_limiter
 from .error_covariance import (
     PARTS,
     ErrorCovariance,
@@ -27,7 +24,7 @@ from .error_covariance import (
     winsorize,
 )
 
-FORMAT = "gpuplan.transfer/1"
+COLUMNS = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")  # of a row
 
 
 def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float]) -> tuple[float, float] | None:
@@ -51,8 +48,7 @@ def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float])
     return float(fixed_s), float(per_sample_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProfile:
+class BatchProfile(Frozen):
     """Measured steps of one workload on one accelerator.
 
     Args:
@@ -92,24 +88,21 @@ class BatchProfile:
         return f"scaled from {self.accelerator}, measured at batch size {sizes}{parts}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
+class Correction(NamedTuple):
     """Posterior mean of log(measured / modelled), and its standard deviation [log units]."""
 
     log_ratio: float
     spread: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingErrors:
+class TrainingErrors(Frozen):
     """Measured steps of other workloads with their residuals log(measured / modelled); may be empty."""
 
     steps: tuple[StepSummary, ...] = ()
     log_ratios: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorModel:
+class ErrorModel(Frozen):
     """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
@@ -167,24 +160,18 @@ class ErrorModel:
         mean, spread = posterior(mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise)
         variance = np.maximum(np.diag(spread), 0.0) + self.covariance_model.noise**2
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
-        return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]
+        return [Correction(float(log), float(sd)) for log, sd in found]
 
     def ends_for(self, profiled: Sequence[StepSummary]) -> tuple[float, float]:
         """Return the bounds of the interval for a profile of so many batch sizes, in units of the spread."""
         return self.ends["few" if len(profiled) <= 2 else "many"]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; training errors as one row per step."""
-        pairs = zip(self.training_errors.steps, self.training_errors.log_ratios, strict=True)
-        rows = [[*_row(step), _short(log_ratio)] for step, log_ratio in pairs]
-        return {"schema": FORMAT, "law": to_plain(self.covariance_model), "ends": self.ends, "library": rows}
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorModel:
-        """Read what `to_json` wrote; KeyError, TypeError or ValueError on anything else."""
+        """Read `transfer.json`; KeyError, TypeError or ValueError on anything else."""
         rows = data["library"]
         return ErrorModel(
-            covariance_model=ErrorCovariance.from_json(data["law"]),
+            covariance_model=from_plain(ErrorCovariance, data["law"]),
             training_errors=TrainingErrors(
                 steps=tuple(_step(row[:-1]) for row in rows), log_ratios=tuple(row[-1] for row in rows)
             ),
@@ -192,26 +179,8 @@ class ErrorModel:
         )
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def _row(step: StepSummary) -> list[Any]:
-    parts = [_short(step.parts_s[name]) for name in PARTS]
-    return [
-        step.work,
-        step.accelerator,
-        step.batch_size,
-        _short(step.modelled_s),
-        parts,
-        step.input_bytes,
-        step.launches,
-    ]
-
-
 def _step(row: Sequence[Any]) -> StepSummary:
-    names = ("work", "accelerator", "batch_size", "modelled_s", "parts_s", "input_bytes", "launches")
-    values = dict(zip(names, row, strict=True))
+    values = dict(zip(COLUMNS, row, strict=True))
     return StepSummary(**{**values, "parts_s": dict(zip(PARTS, values["parts_s"], strict=True))})
 
 
@@ -239,7 +208,7 @@ def predict_from_profile(
     return StepTime(
         time_s=interval_around(target.modelled_s * scale, low, high),
         basis="modelled",
-        limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+        limiter=find_limiter(parts_s),
         parts_s=parts_s,
         note=note,
     )
@@ -247,16 +216,5 @@ def predict_from_profile(
 
 @cache
 def load_error_model(path: Path | None = None) -> ErrorModel:
-    """Read the packaged error model, or a file written by `python -m lab calibrate`.
-
-    Raises:
-        UsageError: The file is missing or has another format.
-    """
-    packaged = resources.files("gpuplan.profiles") / "transfer.json"
-    try:
-        return ErrorModel.from_json(json.loads((path or packaged).read_text()))
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
-            hint="rebuild them in a clone with `python -m lab calibrate`",
-        ) from problem
+    """Read the packaged error model, or that of a file; see `read_fitted`."""
+    return read_fitted("transfer.json", path, ErrorModel.from_json, what="transfer coefficients")

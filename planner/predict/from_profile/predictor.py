@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...offers.aliases import get_chip_name
 from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
+from ...records import Frozen
 from ...units import Interval
 from ...workload.model import InputRate, Workload
 from ..data_parallel import scale_to_devices
@@ -30,8 +31,7 @@ SAME_WORK = (
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRow:
+class ProfileRow(Frozen):
     """A measured step.
 
     Args:
