@@ -47,10 +47,8 @@ class AwsBulk(PriceSource):
 
     name = "aws-bulk"
     provider = "aws"
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region."""
-        return request.build_regional_parts("aws {} on demand", "on_demand")
+    label = "aws {} on demand"
+    purchases = ("on_demand",)
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux on-demand prices of a region."""
@@ -141,13 +139,11 @@ class AwsSpotFeed(PriceSource):
 
     name = "aws-spot-feed"
     provider = "aws"
+    label = "aws spot"
+    purchases = ("spot",)
 
     def __init__(self) -> None:
         self._rows: list[ListedPrice] | None = None
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return a single part, or one per requested region."""
-        return request.build_parts("aws spot", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
