@@ -113,12 +113,13 @@ def quota(
     Example: gpuplan quota --provider gcp --region us-central1 --json
     """
     from ..offers.refresh.http import HttpClient
-    from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
+    from ..offers.refresh.quotas import read_quotas
+    from ..offers.refresh.source import RefreshRequest
     from ..render.catalog import QUOTA_COLUMNS
 
-    endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
+    request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
     with closing(HttpClient()) as http, status(f"asking {provider}"):
-        found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+        found = read_quotas(provider, region, request=request, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
     emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
     for one in () if json_ else found:
