@@ -173,7 +173,7 @@ def _read_parts(
                 continue
             outcome.sources.append(source.name)
             answered, failed = False, list[tuple[PricePart, FetchError]]()
-            parts = _list_parts(source, job, outcome)
+            parts = source.parts(job.request)
             for done, part in enumerate(parts):
                 progress(part.label, done, len(parts))
                 try:
@@ -201,16 +201,6 @@ def _note_failures(
         outcome.anomalies.append(_build_failure(part.label, error, rejects_part=rejects_part))
         if rejects_part:
             outcome.refused.append(part.label)
-
-
-def _list_parts(source: PriceSource, job: RefreshJob, outcome: RefreshOutcome) -> Sequence[PricePart]:
-    """Return the parts of a source; if they cannot be listed, add a finding and return none."""
-    try:
-        return source.parts(job.request)
-    except FetchError as error:
-        outcome.refused.append(source.name)
-        outcome.anomalies.append(_build_failure(source.name, error, rejects_part=True))
-        return ()
 
 
 def _merge(
