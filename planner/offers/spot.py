@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -55,7 +55,7 @@ class CheckpointCost(Row):
     restart_s: Positive
 
 
-class ZoneTrace(Frozen):
+class ZoneTrace(Row):
     """Up and down times observed in one zone; None if no preemption was observed."""
 
     provider: str
@@ -139,30 +139,24 @@ def _read(home: Traversable) -> PreemptionData:
         buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
         bucket_as_of=max((row["as_of"] for row in buckets), default=""),
         readings={reading.bucket: reading for reading in load_rows(table, "bucket", BucketReading)},
-        traces=tuple(_parse_trace(row) for row in _read_lines(home / "spot_traces.csv")),
+        traces=_load_traces(home / "spot_traces.csv"),
         assumed=assumed,
         checkpoint=checkpoint,
         sources=load_table(table, "sources", read_text_table),
     )
 
 
+def _load_traces(file: Traversable) -> tuple[ZoneTrace, ...]:
+    lines, names = _read_lines(file), [column.name for column in fields(ZoneTrace)]
+    text = file.read_text(encoding="utf-8")
+    return cache_rows(
+        ZoneTrace, text, make=lambda: [ZoneTrace.read({n: row[n] or None for n in names}) for row in lines]
+    )
+
+
 def _read_lines(file: Traversable) -> list[dict[str, str]]:
     header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
     return [dict(zip(header, cells, strict=True)) for cells in lines]
-
-
-def _parse_trace(row: Mapping[str, str]) -> ZoneTrace:
-    return ZoneTrace(
-        provider=row["provider"],
-        zone=row["zone"],
-        accelerator=row["accelerator"],
-        devices=int(row["devices"]),
-        days=float(row["days"]),
-        availability=float(row["availability"]),
-        preemptions=int(row["preemptions"]),
-        source=row["source"],
-        median_up_hours=float(row["median_up_hours"]) if row["median_up_hours"] else None,
-    )
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
