@@ -120,14 +120,11 @@ def _split_known(
     known: dict[ListedPrice, InstanceSpec] = {}
     left_out: set[LeftOut] = set()
     for row in listed:
-        if not specs.is_of_interest(row):
-            left_out.add(LeftOut(reason="no accelerator", name=row.instance_type))
-        elif (shape := specs.find_instance_spec(row)) is not None:
-            known[row] = shape
-        elif (accelerator := specs.find_unknown_accelerator(row)) is not None:
-            left_out.add(LeftOut(reason="unknown accelerator", name=accelerator))
+        found = specs.find_instance_spec(row)
+        if isinstance(found, LeftOut):
+            left_out.add(found)
         else:
-            left_out.add(LeftOut(reason="unknown machine", name=row.instance_type))
+            known[row] = found
     return known, frozenset(left_out)
 
 

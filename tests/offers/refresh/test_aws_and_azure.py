@@ -15,6 +15,7 @@ from gpuplan.offers.refresh.aws_public import parse_offer_file
 from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs, parse_family
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.source import LeftOut
 from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
 from gpuplan.offers.rows import Offer
 from vendors import aws
@@ -111,7 +112,7 @@ def test_a_new_size_of_a_family_of_shares_is_not_taken_for_whole_gpus() -> None:
 
     for sizes in ([whole, share], [whole]):
         specs = build_instance_specs("aws", sizes, CATALOG.names)
-        assert specs.find_instance_spec(listed) is None
+        assert specs.find_instance_spec(listed) == LeftOut(reason="unknown machine", name="g6f.4xlarge")
         whole_gpu = specs.find_instance_spec(replace(listed, instance_type="g6.2xlarge"))
         assert whole_gpu == InstanceSpec("L4", 1, listed.vcpus, listed.memory_gib, status="active", complete=True)
 
