@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,20 +25,27 @@ from .source import (
 BULK_ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
 PREAMBLE_LINES = 5
 MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')
-EQUAL = {
-    "TermType": "OnDemand",
-    "Operating System": "Linux",
-    "Tenancy": "Shared",
-    "CapacityStatus": "Used",
-    "Unit": "Hrs",
-}
-OPTIONAL_EQUAL = {
+# Values of an on-demand price of a plain Linux machine; columns that may be missing count as empty.
+WANTED = {
+    "TermType": ("OnDemand",),
+    "Operating System": ("Linux",),
+    "Tenancy": ("Shared",),
+    "CapacityStatus": ("Used",),
+    "Unit": ("Hrs",),
     "MarketOption": ("", "OnDemand"),
     "Pre Installed S/W": ("", "NA"),
     # Local Zones, Wavelength Zones and Outposts may bear the code of their parent region.
     "Location Type": ("", "AWS Region"),
 }
-NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type", "Region Code")
+NEEDED = (
+    *(name for name in WANTED if "" not in WANTED[name]),
+    "SKU",
+    "RateCode",
+    "PricePerUnit",
+    "Currency",
+    "Instance Type",
+    "Region Code",
+)
 ACCELERATED_FAMILIES = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
 
 
@@ -71,7 +78,6 @@ def parse_offer_file(lines: Iterable[bytes], *, url: str) -> Iterator[ListedPric
     """
     rows = iter(lines)
     header = _read_header(rows)
-    position = {name: index for index, name in enumerate(header)}
     last = b""
     for line in rows:
         last = line
@@ -79,8 +85,9 @@ def parse_offer_file(lines: Iterable[bytes], *, url: str) -> Iterator[ListedPric
             cells = next(csv.reader([line.decode("utf-8")]))
             if len(cells) != len(header):
                 raise FetchError(f"a line of {url} has {len(cells)} of {len(header)} cells", kind="truncated")
-            if _is_wanted(cells, position):
-                yield _parse_price(cells, position, url)
+            row = dict(zip(header, cells, strict=True))
+            if all(row.get(name, "") in values for name, values in WANTED.items()):
+                yield _parse_price(row, url)
     if not last.endswith(b"\n"):
         raise FetchError(f"the last line of {url} is incomplete", kind="truncated")
 
@@ -96,31 +103,21 @@ def _read_header(rows: Iterator[bytes]) -> list[str]:
     return header
 
 
-def _is_wanted(cells: Sequence[str], position: dict[str, int]) -> bool:
-    """Return whether a line is an on-demand price of a plain Linux machine."""
-    return all(cells[position[name]] == value for name, value in EQUAL.items()) and all(
-        name not in position or cells[position[name]] in values for name, values in OPTIONAL_EQUAL.items()
-    )
-
-
-def _parse_price(cells: Sequence[str], position: dict[str, int], url: str) -> ListedPrice:
+def _parse_price(row: Mapping[str, str], url: str) -> ListedPrice:
     """Parse a line to a price."""
-
-    def cell(name: str) -> str:
-        return cells[position[name]] if name in position else ""
-
+    gpus = parse_float(row.get("GPU"))
     return ListedPrice(
-        instance_type=cell("Instance Type"),
-        region=cell("Region Code"),
+        instance_type=row["Instance Type"],
+        region=row["Region Code"],
         purchase="on_demand",
-        usd_per_hour=parse_decimal(cell("PricePerUnit"), what=f"the price of {cell('RateCode')}"),
-        currency=cell("Currency"),
-        sku=cell("RateCode") or cell("SKU"),
+        usd_per_hour=parse_decimal(row["PricePerUnit"], what=f"the price of {row['RateCode']}"),
+        currency=row["Currency"],
+        sku=row["RateCode"] or row["SKU"],
         url=url,
-        devices=parse_float(cell("GPU")),
-        vcpus=parse_float(cell("vCPU")),
-        memory_gib=parse_float(cell("Memory")),
-        is_accelerated=bool(parse_float(cell("GPU")) or ACCELERATED_FAMILIES.search(cell("Instance Family"))),
+        devices=gpus,
+        vcpus=parse_float(row.get("vCPU")),
+        memory_gib=parse_float(row.get("Memory")),
+        is_accelerated=bool(gpus or ACCELERATED_FAMILIES.search(row.get("Instance Family", ""))),
     )
 
 
