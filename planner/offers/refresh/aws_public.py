@@ -1,14 +1,12 @@
-"""AWS prices without credentials: bulk offer files, the feed of the spot price page, Spot Advisor."""
+"""AWS prices without credentials: bulk offer files, and the feed of the spot price page."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from ..refreshed_prices import PriceStore
 from .errors import FetchError
 from .http import HttpClient
 from .source import (
@@ -122,7 +120,6 @@ def _parse_price(row: Mapping[str, str], url: str) -> ListedPrice:
 
 
 FEED_ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
-ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com"
 # Names of the oldest regions in the feed.
 OLD_NAMES = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
@@ -175,34 +172,3 @@ def _parse_size(size: Mapping[str, Any], region: str, url: str, *, is_accelerate
                 url=url,
                 is_accelerated=is_accelerated,
             )
-
-
-# Savings compared with on demand, which may be negative, and the share of instances interrupted in the last month.
-COLUMNS = (
-    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
-)  # fmt: skip
-BUCKETS = (("0", "5"), ("5", "10"), ("10", "15"), ("15", "20"), ("20", ""))  # no upper bound above 20 %
-MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
-
-
-def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http: HttpClient) -> int:
-    """Update the stored rates and return their number; FetchError if the response is incomplete.
-
-    Args:
-        store: Store with `interruption/aws.csv`.
-        request: Refresh request with endpoints.
-        http: HTTP client.
-    """
-    url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
-    data, at = http.json(url), datetime.now(UTC).isoformat(timespec="seconds")
-    with reading("the Spot Advisor"):
-        rows = sorted(
-            (instance_type, region, str(int(row["s"])), *BUCKETS[row["r"]], url, at)
-            for region, systems in data["spot_advisor"].items()
-            for instance_type, row in systems["Linux"].items()
-        )
-    before = len(store.table("interruption", "aws", COLUMNS))
-    if len(rows) < MIN_ROW_SHARE * before or not rows:
-        raise FetchError(f"the Spot Advisor lists {len(rows)} types instead of {before}", kind="truncated")
-    store.write_table("interruption", "aws", COLUMNS, rows)
-    return len(rows)
