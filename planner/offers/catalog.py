@@ -264,9 +264,10 @@ def find_image(
     if known is not None and known.kind == "tpu":
         return None, ""
     architecture = CPU if accelerator == CPU else known.architecture if known else ""
-    return catalog.images.find(
-        provider=provider, instance_type=instance_type, architecture=architecture, name=name
-    )
+    images = [one for one in catalog.images.images if one.provider == provider and name in ("", one.name)]
+    problems = [next(catalog.images.list_problems(one, instance_type, architecture), "") for one in images]
+    served = next((one for one, problem in zip(images, problems, strict=True) if not problem), None)
+    return served, "" if served else next(iter(problems), "")
 
 
 def find_price_files(folder: Traversable) -> Iterator[Traversable]:
@@ -324,8 +325,8 @@ def select_offers(
     """
     spellings = names or load_catalog().names
     wanted = {one for name in accelerators for one in spellings.resolve_all(name)}
-    clouds = _match_names(providers, (offer.provider for offer in offers), what="provider", option="--provider")
-    places = _match_names(regions, (offer.region for offer in offers), what="region", option="--region")
+    clouds = _match_names(providers, (offer.provider for offer in offers), what="provider")
+    places = _match_names(regions, (offer.region for offer in offers), what="region")
     option = _parse_purchase(purchase)
     left: tuple[Offer, ...] = tuple(offers)
     filters: list[tuple[str, bool, Callable[[Offer], bool]]] = [
@@ -356,7 +357,7 @@ def _apply_filter(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], la
     return left
 
 
-def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, option: str) -> set[str]:
+def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str) -> set[str]:
     """Return names as spelled in the offers; UsageError with similar names for an unknown one."""
     if not wanted:
         return set()
@@ -367,7 +368,7 @@ def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, opti
         if name.lower() not in by_lower:
             aliases = PROVIDER_ALIASES if what == "provider" else {}
             hint = near_names_hint(name, known, see_all="gpuplan offers", aliases=aliases)
-            raise UsageError(f"unknown {what} `{name}` in `{option}`", hint=hint)
+            raise UsageError(f"unknown {what} `{name}` in `--{what}`", hint=hint)
         found.add(by_lower[name.lower()])
     return found
 

@@ -94,7 +94,7 @@ def find_session_limits(notebooks: NotebookTables, offer: Offer) -> SessionLimit
             if plan.provider == runtime.provider and _format_name(plan, runtime) == offer.instance_type:
                 sells_packs = not plan.free and plan.usd_per_month is None
                 unit = _find_unit_price(notebooks, plan) if sells_packs else None
-                return _merge_limits(plan, runtime, pack_usd=unit and unit.usd)
+                return _merge_limits(plan, runtime, pack_usd=None if unit is None else unit.usd)
     return None
 
 

@@ -18,6 +18,8 @@ from .catalog_files import cache_rows, load_rows, load_table, read_table, read_t
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
+# Mean and median lifetime, mean wait [h], basis and source.
+Evidence = tuple[float, float | None, float, PreemptionBasis, str]
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
@@ -179,12 +181,11 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
     )
 
 
-def _find_evidence(offer: Offer, facts: PreemptionData) -> tuple[float, float | None, float, PreemptionBasis, str]:
-    """Return mean and median lifetime, mean wait, basis and source: observed, else published, else assumed."""
+def _find_evidence(offer: Offer, facts: PreemptionData) -> Evidence:
+    """Return what is observed, else published, else assumed."""
     watched = _find_observed(offer, facts)
     if watched is not None:
-        up, median, down, source = watched
-        return up, median, down, "watched", source
+        return watched
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
     if bucket is not None:
         read = facts.readings[bucket]
@@ -193,8 +194,8 @@ def _find_evidence(offer: Offer, facts: PreemptionData) -> tuple[float, float | 
     return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
 
 
-def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:
-    """Return mean and median lifetime, mean wait and source for the observed size nearest to an offer's.
+def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
+    """Return the evidence for the observed size nearest to an offer's.
 
     Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
     weighted by preemptions.
@@ -211,7 +212,7 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, f
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, _compute_median_hours(zones), down, source
+    return up, _compute_median_hours(zones), down, "watched", source
 
 
 def _compute_median_hours(zones: Iterable[ZoneTrace]) -> float:
