@@ -164,7 +164,7 @@ def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
         with vendor(amazon(lines)) as server:
             outcome = refresh_aws(store, server.url)
 
-        assert code in [s.code for s in outcome.anomalies if s.rejects_part]
+        assert code in [s.code for s in outcome.anomalies if s.refuses]
         assert store.path("prices", "aws").read_bytes() == before
 
 
