@@ -7,14 +7,14 @@ that resolve, and slices that count chips. The bounds are wide: they catch a wro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-from .catalog import AVAILABILITY_FILE, LINKS_FILE, find_price_files
+from .catalog import OPTIONAL_FILES, TABLES, find_price_files
 from .catalog_files import (
     CatalogError,
     Finding,
@@ -27,11 +27,10 @@ from .catalog_files import (
     read_text_table,
 )
 from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, read_costs
-from .images import BEFORE_TURING, IMAGES_FILE
+from .images import BEFORE_TURING
 from .rows import (
     CPU,
     Accelerator,
-    AvailabilityRule,
     CpuFamily,
     CpuSeries,
     Image,
@@ -50,22 +49,6 @@ from .rows import (
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
-TABLES: Mapping[type[Row], tuple[str, str]] = {
-    Accelerator: ("accelerators.toml", "accelerator"),
-    Provider: ("providers.toml", "provider"),
-    CpuFamily: ("hosts.toml", "host"),
-    CpuSeries: ("hosts.toml", "series"),
-    NotebookPlan: ("notebooks.toml", "plan"),
-    NotebookRuntime: ("notebooks.toml", "runtime"),
-    UnitPrice: ("notebooks.toml", "unit_price"),
-    UnitRate: ("notebooks.toml", "rate"),
-    MachineLinks: (LINKS_FILE, "links"),
-    AvailabilityRule: (AVAILABILITY_FILE, "availability"),
-    Image: (IMAGES_FILE, "image"),
-    MachineNeed: (IMAGES_FILE, "machine"),
-    Wheel: (IMAGES_FILE, "wheel"),
-}
-OPTIONAL_FILES = (LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE)
 UNIQUE: tuple[tuple[type[Row], str], ...] = ((Accelerator, "name"), (CpuFamily, "family"), (Image, "name"))
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .catalog_files import Table, load_rows
 from .rows import CPU, Image, MachineNeed, Wheel
 
-IMAGES_FILE = "images.toml"
 BEFORE_TURING = frozenset({"Kepler", "Maxwell", "Pascal", "Volta"})  # not served by NVIDIA's open kernel modules
 CUDA_WHEEL = "jax[cuda12]"
 
@@ -38,9 +36,3 @@ class ImageTables:
         if architecture not in {CPU, *image.serves} or architecture not in {CPU, *wheel.serves}:
             known = f"is {architecture}" if architecture else "has an accelerator of unknown architecture"
             yield f"{known}, and {image.os} at {image.provider} serves {', '.join(image.serves)}"
-
-
-def load_images(table: Table) -> ImageTables:
-    """Return the tables of images.toml."""
-    wheels = {row.name: row for row in load_rows(table, "wheel", Wheel)}
-    return ImageTables(load_rows(table, "image", Image), load_rows(table, "machine", MachineNeed), wheels)

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import TypeVar
 
 from ..records import Frozen
-from .catalog_files import Table, load_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
 REGION = "any"
@@ -24,16 +23,6 @@ class NotebookTables:
     runtimes: tuple[NotebookRuntime, ...]
     unit_prices: tuple[UnitPrice, ...]
     rates: tuple[UnitRate, ...]
-
-
-def read_notebooks(table: Table) -> NotebookTables:
-    """Read `notebooks.toml`; CatalogError if a row is invalid."""
-    return NotebookTables(
-        plans=load_rows(table, "plan", NotebookPlan),
-        runtimes=load_rows(table, "runtime", NotebookRuntime),
-        unit_prices=load_rows(table, "unit_price", UnitPrice),
-        rates=load_rows(table, "rate", UnitRate),
-    )
 
 
 class SessionLimits(Frozen):
