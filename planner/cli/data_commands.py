@@ -23,8 +23,7 @@ from .flags import OFFERS, AsJson
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.refresh.http import HttpClient
-    from ..offers.refresh.run import RefreshJob, RefreshOutcome
+    from ..offers.refresh.run import RefreshOutcome
     from ..offers.refreshed_prices import PriceStore
 
 
@@ -113,12 +112,13 @@ def quota(
     Example: gpuplan quota --provider gcp --region us-central1 --json
     """
     from ..offers.refresh.http import HttpClient
-    from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
+    from ..offers.refresh.quotas import read_quotas
+    from ..offers.refresh.source import RefreshRequest
     from ..render.catalog import QUOTA_COLUMNS
 
-    endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
+    request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
     with closing(HttpClient()) as http, status(f"asking {provider}"):
-        found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+        found = read_quotas(provider, region, request=request, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
     emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
     for one in () if json_ else found:
@@ -186,12 +186,9 @@ def refresh(
         accept_moves=accept_moves,
         file=file,
     )
-    store, outcomes = _store(), []
+    store = _store()
     with closing(HttpClient(say=say)) as http, bar("reading prices", is_spoken=True) as progress:
-        for job in jobs:
-            outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
-            if job.provider == "aws" and file is None:
-                _refresh_interruptions(job, store, http)
+        outcomes = [refresh_provider(job, store=store, http=http, progress=progress) for job in jobs]
     document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
     rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
     emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=json_)
@@ -200,18 +197,6 @@ def refresh(
     if rows:
         suggest_next(format_command("catalog", "diff"), as_json=json_)
     _raise_failures(outcomes, asked=bool(provider))
-
-
-def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:
-    """Read the Spot Advisor's rates; a failure is reported, but rejects no price."""
-    from ..offers.refresh.aws_public import refresh_interruption_rates
-    from ..offers.refresh.errors import FetchError
-
-    try:
-        count = refresh_interruption_rates(store, job.request, http)
-        say(f"aws: {count} interruption rates from the Spot Advisor")
-    except FetchError as error:
-        say(f"not read: aws: the Spot Advisor's interruption rates: {error}")
 
 
 def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..settings import get_today
@@ -30,8 +30,8 @@ from .catalog_files import (
 from .clouds import PROVIDER_ALIASES
 from .costs import Costs, load_costs
 from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
-from .images import IMAGES_FILE, ImageTables, load_images
-from .notebooks import NotebookTables, build_notebook_offers, read_notebooks
+from .images import ImageTables
+from .notebooks import NotebookTables, build_notebook_offers
 from .rows import (
     CPU,
     Accelerator,
@@ -40,9 +40,16 @@ from .rows import (
     CpuSeries,
     Image,
     MachineLinks,
+    MachineNeed,
+    NotebookPlan,
+    NotebookRuntime,
     Offer,
     Provider,
+    Row,
     Status,
+    UnitPrice,
+    UnitRate,
+    Wheel,
 )
 from .user_prices import apply_committed_prices, build_own_offers
 
@@ -52,7 +59,25 @@ if TYPE_CHECKING:
 
 
 GENERIC_HOST = "Generic AVX2"
-LINKS_FILE, AVAILABILITY_FILE = "links.toml", "availability.toml"
+R = TypeVar("R", bound=Row)
+LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE = "links.toml", "availability.toml", "images.toml"
+# File and array of every type of row.
+TABLES: Mapping[type[Row], tuple[str, str]] = {
+    Accelerator: ("accelerators.toml", "accelerator"),
+    Provider: ("providers.toml", "provider"),
+    CpuFamily: ("hosts.toml", "host"),
+    CpuSeries: ("hosts.toml", "series"),
+    NotebookPlan: ("notebooks.toml", "plan"),
+    NotebookRuntime: ("notebooks.toml", "runtime"),
+    UnitPrice: ("notebooks.toml", "unit_price"),
+    UnitRate: ("notebooks.toml", "rate"),
+    MachineLinks: (LINKS_FILE, "links"),
+    AvailabilityRule: (AVAILABILITY_FILE, "availability"),
+    Image: (IMAGES_FILE, "image"),
+    MachineNeed: (IMAGES_FILE, "machine"),
+    Wheel: (IMAGES_FILE, "wheel"),
+}
+OPTIONAL_FILES = (LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE)
 
 
 @dataclass(frozen=True)
@@ -77,15 +102,15 @@ class Catalog:
     def accelerators(self) -> dict[str, Accelerator]:
         """All GPUs, TPUs and NPUs by name, with aliases; CPU hosts are excluded."""
         spellings: dict[str, list[str]] = {}
-        for alias, name in load_table(self._accelerator_table, "aliases", read_text_table).items():
+        for alias, name in load_table(self._table("accelerators.toml"), "aliases", read_text_table).items():
             spellings.setdefault(name, []).append(alias)
-        rows = load_rows(self._accelerator_table, "accelerator", Accelerator)
+        rows = self._rows(Accelerator)
         return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
 
     @cached_property
     def names(self) -> AcceleratorNames:
         """Names and aliases of every accelerator."""
-        table = self._accelerator_table
+        table = self._table("accelerators.toml")
         return AcceleratorNames(
             canonical=tuple(self.accelerators),
             aliases=load_table(table, "aliases", read_text_table),
@@ -115,52 +140,53 @@ class Catalog:
     @cached_property
     def hosts(self) -> dict[str, CpuFamily]:
         """All CPU families by name."""
-        return {row.family: row for row in load_rows(self._host_table, "host", CpuFamily)}
+        return {row.family: row for row in self._rows(CpuFamily)}
 
     @cached_property
     def host_series(self) -> tuple[CpuSeries, ...]:
         """CPU families of instance types."""
-        series = load_rows(self._host_table, "series", CpuSeries)
+        series = self._rows(CpuSeries)
         for index, entry in enumerate(series):
             if entry.host not in self.hosts:
-                line = self._host_table.line_of("series", index, "host")
+                line = self._table("hosts.toml").line_of("series", index, "host")
                 raise CatalogError([Finding("hosts.toml", line, "host", f"unknown family `{entry.host}`")])
         return series
 
     @cached_property
     def links(self) -> tuple[MachineLinks, ...]:
         """Interconnects of instance types; empty for a folder without links.toml."""
-        if not (self.folder / LINKS_FILE).is_file():
-            return ()
-        return load_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
+        return self._rows(MachineLinks)
 
     @cached_property
     def availability(self) -> tuple[AvailabilityRule, ...]:
         """Rules of what can be had; empty for a folder without availability.toml."""
-        if not (self.folder / AVAILABILITY_FILE).is_file():
-            return ()
-        return load_rows(read_table(self.folder, AVAILABILITY_FILE), "availability", AvailabilityRule)
+        return self._rows(AvailabilityRule)
 
     @cached_property
     def images(self) -> ImageTables:
         """Images to launch with, and what machines and wheels need of them."""
-        return load_images(read_table(self.folder, IMAGES_FILE))
+        wheels = {row.name: row for row in self._rows(Wheel)}
+        return ImageTables(self._rows(Image), self._rows(MachineNeed), wheels)
 
     @cached_property
     def notebooks(self) -> NotebookTables:
         """Plans, runtimes, unit prices and unit rates of hosted notebooks."""
-        return read_notebooks(read_table(self.folder, "notebooks.toml"))
+        return NotebookTables(
+            plans=self._rows(NotebookPlan),
+            runtimes=self._rows(NotebookRuntime),
+            unit_prices=self._rows(UnitPrice),
+            rates=self._rows(UnitRate),
+        )
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
         """Providers by name."""
-        table = read_table(self.folder, "providers.toml")
-        return {row.name: row for row in load_rows(table, "provider", Provider)}
+        return {row.name: row for row in self._rows(Provider)}
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
-        return load_table(read_table(self.folder, "sources.toml"), "sources", read_text_table)
+        return load_table(self._table("sources.toml"), "sources", read_text_table)
 
     @cached_property
     def costs(self) -> Costs:
@@ -173,13 +199,21 @@ class Catalog:
         dates = (offer.price_as_of for offer in self.offers if offer.usd_per_hour and offer.price_as_of)
         return max(dates, default="unknown")
 
-    @cached_property
-    def _accelerator_table(self) -> Table:
-        return read_table(self.folder, "accelerators.toml")
+    def _rows(self, model: type[R]) -> tuple[R, ...]:
+        """Return all rows of a type; none for a folder without an optional file."""
+        file, array = TABLES[model]
+        if file in OPTIONAL_FILES and not (self.folder / file).is_file():
+            return ()
+        return load_rows(self._table(file), array, model)
 
     @cached_property
-    def _host_table(self) -> Table:
-        return read_table(self.folder, "hosts.toml")
+    def _tables(self) -> dict[str, Table]:
+        return {}
+
+    def _table(self, file: str) -> Table:
+        if file not in self._tables:
+            self._tables[file] = read_table(self.folder, file)
+        return self._tables[file]
 
 
 def load_catalog(folder: Path | None = None) -> Catalog:
@@ -264,9 +298,10 @@ def find_image(
     if known is not None and known.kind == "tpu":
         return None, ""
     architecture = CPU if accelerator == CPU else known.architecture if known else ""
-    return catalog.images.find(
-        provider=provider, instance_type=instance_type, architecture=architecture, name=name
-    )
+    images = [one for one in catalog.images.images if one.provider == provider and name in ("", one.name)]
+    problems = [next(catalog.images.list_problems(one, instance_type, architecture), "") for one in images]
+    served = next((one for one, problem in zip(images, problems, strict=True) if not problem), None)
+    return served, "" if served else next(iter(problems), "")
 
 
 def find_price_files(folder: Traversable) -> Iterator[Traversable]:
@@ -324,8 +359,8 @@ def select_offers(
     """
     spellings = names or load_catalog().names
     wanted = {one for name in accelerators for one in spellings.resolve_all(name)}
-    clouds = _match_names(providers, (offer.provider for offer in offers), what="provider", option="--provider")
-    places = _match_names(regions, (offer.region for offer in offers), what="region", option="--region")
+    clouds = _match_names(providers, (offer.provider for offer in offers), what="provider")
+    places = _match_names(regions, (offer.region for offer in offers), what="region")
     option = _parse_purchase(purchase)
     left: tuple[Offer, ...] = tuple(offers)
     filters: list[tuple[str, bool, Callable[[Offer], bool]]] = [
@@ -356,7 +391,7 @@ def _apply_filter(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], la
     return left
 
 
-def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, option: str) -> set[str]:
+def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str) -> set[str]:
     """Return names as spelled in the offers; UsageError with similar names for an unknown one."""
     if not wanted:
         return set()
@@ -367,7 +402,7 @@ def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, opti
         if name.lower() not in by_lower:
             aliases = PROVIDER_ALIASES if what == "provider" else {}
             hint = near_names_hint(name, known, see_all="gpuplan offers", aliases=aliases)
-            raise UsageError(f"unknown {what} `{name}` in `{option}`", hint=hint)
+            raise UsageError(f"unknown {what} `{name}` in `--{what}`", hint=hint)
         found.add(by_lower[name.lower()])
     return found
 

@@ -12,7 +12,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import date
@@ -65,21 +65,6 @@ def cache_rows(model: type[R], *texts: str, make: Callable[[], Iterable[R]]) -> 
 
     kind = f"{model.__module__.rpartition('.')[2]}-{model.__name__}"
     return _load_or_make(kind, texts, lambda: tuple(make()), encode, decode)
-
-
-def cache_table(kind: str, *texts: str, make: Callable[[], dict[str, T]]) -> dict[str, T]:
-    """Return a table of strings, or of string tuples, cached by content like the rows of `cache_rows`.
-
-    Args:
-        kind: Prefix of the cache entry's name.
-        texts: All texts that the table depends on.
-        make: Parses and validates the table.
-    """
-
-    def decode(table: Any) -> dict[str, Any]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-
-    return _load_or_make(kind, texts, make, dict, decode)
 
 
 def _load_or_make(
@@ -245,24 +230,11 @@ def _compile_assignment(key: str) -> re.Pattern[str]:
     return re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
 
 
-def cache_located(
-    model: type[R], *texts: str, read: Callable[[], tuple[list[Located[R]], list[Finding]]]
-) -> tuple[R, ...]:
-    """Read rows through the row cache; CatalogError if there are findings.
-
-    Args:
-        model: Type of a row.
-        texts: All texts that the rows depend on.
-        read: Returns the valid rows and the findings on all others.
-    """
-
-    def make() -> Iterator[R]:
-        rows, findings = read()
-        if findings:
-            raise CatalogError(findings)
-        return (located.row for located in rows)
-
-    return cache_rows(model, *texts, make=make)
+def require_valid(rows: Iterable[Located[R]], findings: Iterable[Finding]) -> Iterable[R]:
+    """Return the rows without their locations; CatalogError if there are findings."""
+    if findings := tuple(findings):
+        raise CatalogError(findings)
+    return (located.row for located in rows)
 
 
 def read_table(folder: Traversable, name: str) -> Table:
@@ -295,7 +267,11 @@ def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
 
 def load_table(table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
     """Read a table with `read_text_table` or `read_list_table`, through the row cache."""
-    return cache_table("table", key, table.text, make=lambda: read(table, key))
+
+    def decode(entries: Any) -> dict[str, Any]:
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
+
+    return _load_or_make("table", (key, table.text), lambda: read(table, key), dict, decode)
 
 
 def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:
@@ -320,14 +296,15 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
 
 def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
     """Read the rows of ``[[array]]`` through the row cache; CatalogError if one is invalid."""
-    return cache_located(model, array, table.text, read=lambda: read_rows(table, array, model))
+    return cache_rows(model, array, table.text, make=lambda: require_valid(*read_rows(table, array, model)))
 
 
 def load_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
     """Read the offers of a price file through the row cache; CatalogError if a line is invalid."""
     text = _read_text(file, f"prices/{file.name}")
     named = (f"{key}={source}" for key, source in sources.items())
-    return cache_located(Offer, provider, text, *named, read=lambda: read_prices(file, provider, sources))
+    make = lambda: require_valid(*read_prices(file, provider, sources))  # noqa: E731
+    return cache_rows(Offer, provider, text, *named, make=make)
 
 
 def read_prices(

@@ -14,7 +14,7 @@ from decimal import Decimal
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-from .catalog import AVAILABILITY_FILE, LINKS_FILE, find_price_files
+from .catalog import OPTIONAL_FILES, TABLES, find_price_files
 from .catalog_files import (
     CatalogError,
     Finding,
@@ -27,11 +27,10 @@ from .catalog_files import (
     read_text_table,
 )
 from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, read_costs
-from .images import BEFORE_TURING, IMAGES_FILE
+from .images import BEFORE_TURING
 from .rows import (
     CPU,
     Accelerator,
-    AvailabilityRule,
     CpuFamily,
     CpuSeries,
     Image,
@@ -50,6 +49,7 @@ from .rows import (
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
+UNIQUE: tuple[tuple[type[Row], str], ...] = ((Accelerator, "name"), (CpuFamily, "family"), (Image, "name"))
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
 
@@ -88,9 +88,12 @@ class _CollectingReader:
             self.findings += error.findings if table.text else ()
             return {}
 
-    def rows(self, table: Table, array: str, model: type[R]) -> list[Located[R]]:
-        """Read the valid rows of an array; add findings for the others."""
-        rows, findings = read_rows(table, array, model)
+    def rows(self, model: type[R]) -> list[Located[R]]:
+        """Read the valid rows of a type; add findings for the others."""
+        file, array = TABLES[model]
+        if file in OPTIONAL_FILES and not (self.folder / file).is_file():
+            return []
+        rows, findings = read_rows(self.table(file), array, model)
         self.findings += findings
         return rows
 
@@ -117,25 +120,29 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     reader = _CollectingReader(folder)
     prices = reader.prices(reader.entries(reader.table("sources.toml"), "sources", read_text_table))
     offers = [offer for rows in prices.values() for offer in rows]
-    accelerator_table = reader.table("accelerators.toml")
-    accelerators = reader.rows(accelerator_table, "accelerator", Accelerator)
+    accelerators, providers = reader.rows(Accelerator), reader.rows(Provider)
     known = {located.row.name for located in accelerators}
-    providers = reader.rows(reader.table("providers.toml"), "provider", Provider)
+    by_name = {located.row.name: located.row for located in providers}
     found = [
-        *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
-        *_unique_name_findings(accelerators, "name"),
-        *_future_findings(accelerators, today),
-        *_name_findings(accelerator_table, reader, known),
-        *_host_findings(reader, today),
-        *_notebook_findings(reader, known | {CPU}, today),
+        *_offer_findings(offers, known | {CPU}, by_name, today),
+        *_name_findings(reader, known),
+        *_host_findings(reader),
+        *_notebook_findings(reader, known | {CPU}),
         *_coverage_findings(reader, providers, prices),
-        *_image_findings(
-            reader, {p.row.name for p in providers}, {a.row.architecture for a in accelerators}, today
-        ),
-        *_links_findings(reader, {p.row.name for p in providers}, today),
-        *_availability_findings(reader, today),
-        *_cost_findings(folder, {p.row.name for p in providers}, offers),
+        *_image_findings(reader, {located.row.architecture for located in accelerators}),
+        *_cost_findings(folder, set(by_name), offers),
     ]
+    for model in TABLES:
+        found += _future_findings(reader.rows(model), today)
+    for model, field in UNIQUE:
+        found += _unique_name_findings(reader.rows(model), field)
+    placed: list[Located[Any]] = [*reader.rows(MachineLinks), *reader.rows(Image), *reader.rows(MachineNeed)]
+    for located in placed:
+        if located.row.provider not in by_name:
+            found.append(located.finding("provider", f"`{located.row.provider}` has no row in providers.toml"))
+    for links in reader.rows(MachineLinks):
+        if links.row.topology is None and links.row.network_gbit_per_s is None:
+            found.append(links.finding("topology", "the row has neither a topology nor a network rate"))
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
     return CatalogReport(tuple(findings), len(accelerators), len(offers), len(prices))
 
@@ -193,10 +200,10 @@ def _unique_name_findings(rows: Iterable[Located[Any]], field: str) -> Iterator[
 def _future_findings(rows: Iterable[Located[Any]], today: date) -> Iterator[Finding]:
     """Yield rows that were read in the future."""
     for located in rows:
-        field = "as_of" if hasattr(located.row, "as_of") else "read_on"
-        day = str(getattr(located.row, field))
-        if is_future(day, today):
-            yield located.finding(field, f"{day} is in the future")
+        for field in ("as_of", "read_on"):
+            day = str(getattr(located.row, field, ""))
+            if day and is_future(day, today):
+                yield located.finding(field, f"{day} is in the future")
 
 
 def is_future(partial: str, today: date) -> bool:
@@ -211,8 +218,9 @@ def is_future(partial: str, today: date) -> bool:
     return partial > today.isoformat()[: len(partial)]
 
 
-def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
+def _name_findings(reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
     """Yield aliases that name no row, shadow a row, or are also that of a family."""
+    table = reader.table("accelerators.toml")
     aliases = reader.entries(table, "aliases", read_text_table)
     families = reader.entries(table, "family", read_list_table)
     for alias, name in aliases.items():
@@ -226,55 +234,18 @@ def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> 
             yield Finding(table.file, table.line_of_key(name), name, message)
 
 
-def _host_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
-    """Yield inconsistencies in CPU families."""
-    table = reader.table("hosts.toml")
-    hosts = reader.rows(table, "host", CpuFamily)
-    yield from _unique_name_findings(hosts, "family")
-    yield from _future_findings(hosts, today)
-    families = {host.row.family for host in hosts}
-    for series in reader.rows(table, "series", CpuSeries):
+def _host_findings(reader: _CollectingReader) -> Iterator[Finding]:
+    """Yield series of CPUs of no family."""
+    families = {host.row.family for host in reader.rows(CpuFamily)}
+    for series in reader.rows(CpuSeries):
         if series.row.host not in families:
             yield series.finding("host", f"unknown family `{series.row.host}`")
 
 
-def _links_findings(reader: _CollectingReader, providers: set[str], today: date) -> Iterator[Finding]:
-    """Yield inconsistencies in links.toml, which is optional."""
-    if not (reader.folder / LINKS_FILE).is_file():
-        return
-    links = reader.rows(reader.table(LINKS_FILE), "links", MachineLinks)
-    yield from _future_findings(links, today)
-    for row in links:
-        if row.row.provider not in providers:
-            yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
-        if row.row.topology is None and row.row.network_gbit_per_s is None:
-            yield row.finding("topology", "the row has neither a topology nor a network rate")
-
-
-def _availability_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
-    """Yield inconsistencies in availability.toml, which is optional."""
-    if (reader.folder / AVAILABILITY_FILE).is_file():
-        table = reader.table(AVAILABILITY_FILE)
-        yield from _future_findings(reader.rows(table, "availability", AvailabilityRule), today)
-
-
-def _image_findings(
-    reader: _CollectingReader, providers: set[str], generations: set[str], today: date
-) -> Iterator[Finding]:
-    """Yield inconsistencies in images.toml, which is optional."""
-    if not (reader.folder / IMAGES_FILE).is_file():
-        return
-    table = reader.table(IMAGES_FILE)
-    images, needs = reader.rows(table, "image", Image), reader.rows(table, "machine", MachineNeed)
-    wheels = reader.rows(table, "wheel", Wheel)
-    yield from _unique_name_findings(images, "name")
-    dated: list[Located[Any]] = [*images, *needs, *wheels]
-    yield from _future_findings(dated, today)
-    placed: list[Located[Any]] = [*images, *needs]
-    for row in placed:
-        if row.row.provider not in providers:
-            yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
-    serving: list[Located[Any]] = [*images, *wheels]
+def _image_findings(reader: _CollectingReader, generations: set[str]) -> Iterator[Finding]:
+    """Yield images and wheels for unknown accelerators, and images whose driver does not serve theirs."""
+    images = reader.rows(Image)
+    serving: list[Located[Any]] = [*images, *reader.rows(Wheel)]
     for served in serving:
         for name in sorted(set(served.row.serves) - generations):
             yield served.finding("serves", f"`{name}` is no architecture of accelerators.toml")
@@ -283,13 +254,9 @@ def _image_findings(
             yield image.finding("serves", f"an open driver does not serve {', '.join(old)}")
 
 
-def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) -> Iterator[Finding]:
+def _notebook_findings(reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
     """Yield inconsistencies in hosted notebooks."""
-    table = reader.table("notebooks.toml")
-    plans = reader.rows(table, "plan", NotebookPlan)
-    runtimes = reader.rows(table, "runtime", NotebookRuntime)
-    prices = reader.rows(table, "unit_price", UnitPrice)
-    rates = reader.rows(table, "rate", UnitRate)
+    plans, runtimes = reader.rows(NotebookPlan), reader.rows(NotebookRuntime)
     plan_names = {(p.row.provider, p.row.plan) for p in plans}
     runtime_names = {(r.row.provider, r.row.runtime) for r in runtimes}
     for runtime in runtimes:
@@ -299,23 +266,19 @@ def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) 
             if (runtime.row.provider, name) not in plan_names:
                 yield runtime.finding("plans", f"`{name}` is not a plan of `{runtime.row.provider}`")
     free = {(p.row.provider, p.row.plan) for p in plans if p.row.free}
-    for price in prices:
+    for price in reader.rows(UnitPrice):
         if (price.row.provider, price.row.plan) not in plan_names - free:
             yield price.finding("plan", f"`{price.row.plan}` is not a paid plan of `{price.row.provider}`")
-    for rate in rates:
+    for rate in reader.rows(UnitRate):
         if (rate.row.provider, rate.row.runtime) not in runtime_names:
             yield rate.finding("runtime", f"`{rate.row.runtime}` is not a runtime of `{rate.row.provider}`")
-    dated: list[Iterable[Located[Any]]] = [plans, runtimes, prices, rates]
-    for rows in dated:
-        yield from _future_findings(rows, today)
 
 
 def _coverage_findings(
     reader: _CollectingReader, providers: list[Located[Provider]], prices: dict[str, list[Located[Offer]]]
 ) -> Iterator[Finding]:
     """Yield providers without an offer and price files without a provider."""
-    table = reader.table("notebooks.toml")
-    notebooks = {runtime.row.provider for runtime in read_rows(table, "runtime", NotebookRuntime)[0]}
+    notebooks = {runtime.row.provider for runtime in reader.rows(NotebookRuntime)}
     for provider in providers:
         if not prices.get(provider.row.name) and provider.row.name not in notebooks:
             yield provider.finding("name", f"`{provider.row.name}` has no offer: no prices and no notebook")

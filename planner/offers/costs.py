@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
@@ -18,12 +18,12 @@ from .catalog_files import (
     CatalogError,
     Finding,
     Located,
-    Table,
-    cache_located,
+    cache_rows,
     load_rows,
     read_rows,
     read_table,
     read_text_table,
+    require_valid,
 )
 from .clouds import NOTEBOOKS, OWNED
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
@@ -149,27 +149,24 @@ def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
     parts: list[tuple[list[Any], list[Finding]]] = [
         read_rows(table, "provider_cost", ProviderCost),
         read_rows(table, "assumption", CostAssumption),
-        _read_regions(folder, read_text_table(table, "region_sources")),
+        _read_regions(_read_regions_text(folder), read_text_table(table, "region_sources")),
         read_rows(table, "price_move", PriceMove),
     ]
     return [row for rows, _ in parts for row in rows], [one for _, findings in parts for one in findings]
 
 
 def _read_folder(folder: Traversable) -> Costs:
-    table = read_table(folder, COSTS_FILE)
+    table, text = read_table(folder, COSTS_FILE), _read_regions_text(folder)
+
+    def read_regions() -> Iterable[Region]:
+        return require_valid(*_read_regions(text, read_text_table(table, "region_sources")))
+
+    regions = cache_rows(Region, text, table.text, make=read_regions)
     return Costs(
         providers={row.provider: row for row in load_rows(table, "provider_cost", ProviderCost)},
         assumptions={(row.key, row.place): row for row in load_rows(table, "assumption", CostAssumption)},
-        regions={(row.provider, row.region): row for row in _load_regions(folder, table)},
+        regions={(row.provider, row.region): row for row in regions},
         moves={(row.provider, row.purchase): row for row in load_rows(table, "price_move", PriceMove)},
-    )
-
-
-def _load_regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
-    """Load the regions file; CatalogError if a row is invalid."""
-    text = _read_regions_text(folder)
-    return cache_located(
-        Region, text, table.text, read=lambda: _read_regions(folder, read_text_table(table, "region_sources"))
     )
 
 
@@ -181,12 +178,12 @@ def _read_regions_text(folder: Traversable) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def _read_regions(folder: Traversable, sources: Mapping[str, str]) -> tuple[list[Located[Region]], list[Finding]]:
+def _read_regions(text: str, sources: Mapping[str, str]) -> tuple[list[Located[Region]], list[Finding]]:
     """Return the located rows of the regions file, each source key replaced by its full text."""
     from pydantic import ValidationError
 
     rows, findings = [], []
-    reader = csv.DictReader(io.StringIO(_read_regions_text(folder), newline=""))
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     for cells in reader:
         key, line = cells["source"], reader.line_num
         intensity = cells.get("g_co2_per_kwh") or None  # unknown if empty

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .catalog_files import Table, load_rows
 from .rows import CPU, Image, MachineNeed, Wheel
 
-IMAGES_FILE = "images.toml"
 BEFORE_TURING = frozenset({"Kepler", "Maxwell", "Pascal", "Volta"})  # not served by NVIDIA's open kernel modules
 CUDA_WHEEL = "jax[cuda12]"
 
@@ -22,22 +20,7 @@ class ImageTables:
     machines: tuple[MachineNeed, ...]
     wheels: dict[str, Wheel]
 
-    def find(
-        self, *, provider: str, instance_type: str, architecture: str, name: str = ""
-    ) -> tuple[Image | None, str]:
-        """Return the image of a machine, or what the machine lacks; neither where the table knows nothing.
-
-        Args:
-            provider, instance_type: The machine.
-            architecture: Architecture of its accelerator; `CPU` without one; empty: unknown.
-            name: Name of the image; empty: the first that serves the machine.
-        """
-        known = [one for one in self.images if one.provider == provider and name in ("", one.name)]
-        problems = [next(self._problems(one, instance_type, architecture), "") for one in known]
-        served = next((one for one, problem in zip(known, problems, strict=True) if not problem), None)
-        return served, "" if served else next(iter(problems), "")
-
-    def _problems(self, image: Image, instance_type: str, architecture: str) -> Iterator[str]:
+    def list_problems(self, image: Image, instance_type: str, architecture: str) -> Iterator[str]:
         """Yield the reasons why an image does not serve a machine, the most basic first."""
         needs = (one for one in self.machines if one.provider == image.provider)
         need = next((one for one in needs if re.fullmatch(one.pattern, instance_type)), None)
@@ -53,9 +36,3 @@ class ImageTables:
         if architecture not in {CPU, *image.serves} or architecture not in {CPU, *wheel.serves}:
             known = f"is {architecture}" if architecture else "has an accelerator of unknown architecture"
             yield f"{known}, and {image.os} at {image.provider} serves {', '.join(image.serves)}"
-
-
-def load_images(table: Table) -> ImageTables:
-    """Return the tables of images.toml."""
-    wheels = {row.name: row for row in load_rows(table, "wheel", Wheel)}
-    return ImageTables(load_rows(table, "image", Image), load_rows(table, "machine", MachineNeed), wheels)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import re
@@ -63,7 +62,7 @@ def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerato
         cpu=parse_cpuinfo(text) if text else LocalCpu(model_name=platform.processor(), cpu_id=""),
         logical_cores=_count_logical_cores(),
         memory_gib=_read_memory_gib(),
-        gpu_names=_read_nvml_names() or _read_nvidia_smi_names(),
+        gpu_names=_read_gpu_names(),
     )
 
 
@@ -182,34 +181,7 @@ def _read_memory_gib() -> float | None:
         return None
 
 
-def _read_nvml_names() -> list[str]:
-    """Return the names of the GPUs from nvidia-ml-py; empty if it or the driver is missing."""
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    except Exception:  # no package, no driver or a version mismatch: fall back to nvidia-smi
-        return []
-    try:
-        return [_read_nvml_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError:
-        return []
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _read_nvml_name(nvml: Any, index: int) -> str:
-    """Return the name of a GPU, with the suffix "MIG" for a partitioned card."""
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    name = nvml.nvmlDeviceGetName(handle)
-    text = name.decode() if isinstance(name, bytes) else str(name)
-    try:
-        cut = nvml.nvmlDeviceGetMigMode(handle)[0] == 1
-    except nvml.NVMLError:
-        cut = False
-    return f"{text} MIG" if cut else text
-
-
-def _read_nvidia_smi_names() -> list[str]:
+def _read_gpu_names() -> list[str]:
     """Return the names of the GPUs listed by ``nvidia-smi``; empty if it is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
 from ..records import Frozen
-from .catalog_files import Table, load_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
 REGION = "any"
@@ -24,16 +23,6 @@ class NotebookTables:
     runtimes: tuple[NotebookRuntime, ...]
     unit_prices: tuple[UnitPrice, ...]
     rates: tuple[UnitRate, ...]
-
-
-def read_notebooks(table: Table) -> NotebookTables:
-    """Read `notebooks.toml`; CatalogError if a row is invalid."""
-    return NotebookTables(
-        plans=load_rows(table, "plan", NotebookPlan),
-        runtimes=load_rows(table, "runtime", NotebookRuntime),
-        unit_prices=load_rows(table, "unit_price", UnitPrice),
-        rates=load_rows(table, "rate", UnitRate),
-    )
 
 
 class SessionLimits(Frozen):
@@ -89,13 +78,13 @@ def build_notebook_offers(notebooks: NotebookTables) -> tuple[Offer, ...]:
 
 def find_session_limits(notebooks: NotebookTables, offer: Offer) -> SessionLimits | None:
     """Return the session limits of a notebook; None for other offers."""
-    found = _find_plan_and_runtime(notebooks, offer)
-    if found is None:
-        return None
-    plan, _ = found
-    unit = None if plan.free or plan.usd_per_month is not None else _find_unit_price(notebooks, plan)
-    limits = _merge_limits(*found)
-    return limits if unit is None else replace(limits, pack_usd=unit.usd)
+    for runtime in notebooks.runtimes:
+        for plan in notebooks.plans:
+            if plan.provider == runtime.provider and _format_name(plan, runtime) == offer.instance_type:
+                sells_packs = not plan.free and plan.usd_per_month is None
+                unit = _find_unit_price(notebooks, plan) if sells_packs else None
+                return _merge_limits(plan, runtime, pack_usd=None if unit is None else unit.usd)
+    return None
 
 
 def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice | None:
@@ -103,16 +92,9 @@ def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice
     return _select_newest(u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan))
 
 
-def _find_plan_and_runtime(notebooks: NotebookTables, offer: Offer) -> tuple[NotebookPlan, NotebookRuntime] | None:
-    """Return the plan and runtime of a notebook offer."""
-    for runtime in notebooks.runtimes:
-        for plan in notebooks.plans:
-            if plan.provider == runtime.provider and _format_name(plan, runtime) == offer.instance_type:
-                return plan, runtime
-    return None
-
-
-def _merge_limits(plan: NotebookPlan, runtime: NotebookRuntime) -> SessionLimits:
+def _merge_limits(
+    plan: NotebookPlan, runtime: NotebookRuntime, *, pack_usd: Decimal | None = None
+) -> SessionLimits:
     """Return the limits of a plan on a runtime; the runtime's limits take precedence."""
     return SessionLimits(
         session_hours_max=runtime.session_hours_max or plan.session_hours_max,
@@ -122,6 +104,7 @@ def _merge_limits(plan: NotebookPlan, runtime: NotebookRuntime) -> SessionLimits
         guaranteed=plan.guaranteed,
         plan=f"{plan.provider}-{plan.plan}",
         free=plan.free,
+        pack_usd=pack_usd,
         usd_per_month=plan.usd_per_month,
     )
 

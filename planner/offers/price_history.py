@@ -52,23 +52,9 @@ class PastPrice:
 def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
     """Return the differences between two price lists: changes by size, then additions and removals."""
     before, after = _index_by_key(old), _index_by_key(new)
-    changes = []
-    for key in before.keys() | after.keys():
-        change = _build_change(key, before.get(key), after.get(key))
-        if change is not None:
-            changes.append(change)
+    changes = (_build_change(key, before.get(key), after.get(key)) for key in sorted({*before, *after}))
     order = ("changed", "added", "removed")
-    return sorted(
-        changes,
-        key=lambda c: (
-            order.index(c.kind),
-            -abs(c.percent or 0.0),
-            c.provider,
-            c.instance_type,
-            c.region,
-            c.purchase,
-        ),
-    )
+    return sorted(filter(None, changes), key=lambda c: (order.index(c.kind), -abs(c.percent or 0.0)))
 
 
 def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
@@ -164,21 +150,6 @@ class HasPriceDate(Protocol):
     def price_as_of(self) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldPrices:
-    """Number and age of outdated prices among those used.
-
-    Args:
-        old: Prices older than 30 days [-].
-        dated: All prices with a date [-].
-        oldest_days: Age of the oldest price [days].
-    """
-
-    old: int
-    dated: int
-    oldest_days: int
-
-
 def get_first_day(as_of: str) -> date:
     """Return the first day covered by a partial date. ValueError if the text is not a date.
 
@@ -197,29 +168,27 @@ def compute_age_days(as_of: str, *, today: date) -> int:
     return max(0, (today - get_first_day(as_of)).days)
 
 
-def count_old_prices(offers: Iterable[HasPriceDate], *, today: date) -> OldPrices:
-    """Count the prices older than 30 days; undated prices (the user's own machine) are skipped."""
-    ages = [compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
-    return OldPrices(
-        old=sum(1 for age in ages if age > OLD_AFTER_DAYS), dated=len(ages), oldest_days=max(ages, default=0)
-    )
+def _list_ages_days(offers: Iterable[HasPriceDate], today: date) -> list[int]:
+    """Return the ages of the dated prices [days]; the user's own machine has none."""
+    return [compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
 
 
 def format_age_warning(offers: Iterable[HasPriceDate], *, today: date) -> str | None:
     """Return the staleness warning shown below a price table; None if every price is recent."""
-    found = count_old_prices(offers, today=today)
-    if not found.old:
+    ages_days = _list_ages_days(offers, today)
+    oldest_days = max(ages_days, default=0)
+    if oldest_days <= OLD_AFTER_DAYS:
         return None
-    are = "The price is" if found.dated == 1 else "Prices are up to"
-    return f"{are} {found.oldest_days} days old: `{REMEDY}`."
+    are = "The price is" if len(ages_days) == 1 else "Prices are up to"
+    return f"{are} {oldest_days} days old: `{REMEDY}`."
 
 
 def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
     """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
-    found = count_old_prices(offers, today=today)
-    if found.oldest_days > REFUSED_AFTER_DAYS and not accept_old:
+    oldest_days = max(_list_ages_days(offers, today), default=0)
+    if oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
-            f"the price is {found.oldest_days} days old; "
+            f"the price is {oldest_days} days old; "
             f"launching requires one read in the last {REFUSED_AFTER_DAYS} days",
             hint=f"run `{REMEDY}` and plan again, or set `GPUPLAN_ACCEPT_OLD_PRICES=true`",
         )

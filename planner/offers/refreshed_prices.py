@@ -81,20 +81,16 @@ class PriceStore:
         path = self.path("history", provider)
         return tuple(HistoryRow(**cells) for _, cells in _read_rows(path, HISTORY_COLUMNS))
 
-    def table(self, part: str, provider: str, columns: Sequence[str]) -> list[dict[str, str]]:
-        """Read another table of a provider (`interruption`); empty if it does not exist."""
-        return [cells for _, cells in _read_rows(self.path(part, provider), columns)]
-
-    def write_table(self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Replace another table of a provider atomically."""
+    def _write_csv(self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Replace a file of a provider atomically."""
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
         _write_file(self.path(part, provider), buffer.getvalue())
 
     def gone(self, provider: str) -> dict[OfferKey, str]:
         """Return the offers that the provider no longer lists, and the day on which that was read."""
-        rows = self.table("gone", provider, GONE_COLUMNS)
-        return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for row in rows}
+        rows = _read_rows(self.path("gone", provider), GONE_COLUMNS)
+        return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for _, row in rows}
 
     def write(
         self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
@@ -110,15 +106,15 @@ class PriceStore:
         history = self.history(provider)
         changes = find_new_history(history, offers)
         if changes:
-            self.write_table("history", provider, HISTORY_COLUMNS, (*history, *changes))
+            self._write_csv("history", provider, HISTORY_COLUMNS, (*history, *changes))
             current = self.path("prices", provider)
             if current.is_file():
                 _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
         prices = [[_format_cell(getattr(offer, column)) for column in STORE_COLUMNS] for offer in offers]
-        self.write_table("prices", provider, STORE_COLUMNS, prices)
+        self._write_csv("prices", provider, STORE_COLUMNS, prices)
         if gone is not None:
             rows = [(*key, day) for key, day in sorted(gone.items())]
-            self.write_table("gone", provider, GONE_COLUMNS, rows)
+            self._write_csv("gone", provider, GONE_COLUMNS, rows)
 
     def write_report(self, provider: str, report: Mapping[str, Any]) -> None:
         """Write the report on the last refresh of a provider."""

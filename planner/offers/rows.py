@@ -1,7 +1,7 @@
 """Typed catalog rows: frozen, no extra keys, prices as Decimal, every number with source and date.
 
-Rows are plain dataclasses, so that cached rows (see ``row_cache``) load without importing pydantic, which takes
-longer than ranking all offers. Rows read from a file are validated by pydantic (``Row.read``).
+Rows are plain dataclasses, so that cached rows (see ``catalog_files``) load without importing pydantic, which
+takes longer than ranking all offers. Rows read from a file are validated by pydantic (``Row.read``).
 """
 
 from __future__ import annotations

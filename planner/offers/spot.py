@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +18,8 @@ from .catalog_files import cache_rows, load_rows, load_table, read_table, read_t
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
+# Mean and median lifetime, mean wait [h], basis and source.
+Evidence = tuple[float, float | None, float, PreemptionBasis, str]
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
@@ -55,7 +57,7 @@ class CheckpointCost(Row):
     restart_s: Positive
 
 
-class ZoneTrace(Frozen):
+class ZoneTrace(Row):
     """Up and down times observed in one zone; None if no preemption was observed."""
 
     provider: str
@@ -139,30 +141,24 @@ def _read(home: Traversable) -> PreemptionData:
         buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
         bucket_as_of=max((row["as_of"] for row in buckets), default=""),
         readings={reading.bucket: reading for reading in load_rows(table, "bucket", BucketReading)},
-        traces=tuple(_parse_trace(row) for row in _read_lines(home / "spot_traces.csv")),
+        traces=_load_traces(home / "spot_traces.csv"),
         assumed=assumed,
         checkpoint=checkpoint,
         sources=load_table(table, "sources", read_text_table),
     )
 
 
+def _load_traces(file: Traversable) -> tuple[ZoneTrace, ...]:
+    lines, names = _read_lines(file), [column.name for column in fields(ZoneTrace)]
+    text = file.read_text(encoding="utf-8")
+    return cache_rows(
+        ZoneTrace, text, make=lambda: [ZoneTrace.read({n: row[n] or None for n in names}) for row in lines]
+    )
+
+
 def _read_lines(file: Traversable) -> list[dict[str, str]]:
     header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
     return [dict(zip(header, cells, strict=True)) for cells in lines]
-
-
-def _parse_trace(row: Mapping[str, str]) -> ZoneTrace:
-    return ZoneTrace(
-        provider=row["provider"],
-        zone=row["zone"],
-        accelerator=row["accelerator"],
-        devices=int(row["devices"]),
-        days=float(row["days"]),
-        availability=float(row["availability"]),
-        preemptions=int(row["preemptions"]),
-        source=row["source"],
-        median_up_hours=float(row["median_up_hours"]) if row["median_up_hours"] else None,
-    )
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
@@ -185,12 +181,11 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
     )
 
 
-def _find_evidence(offer: Offer, facts: PreemptionData) -> tuple[float, float | None, float, PreemptionBasis, str]:
-    """Return mean and median lifetime, mean wait, basis and source: observed, else published, else assumed."""
+def _find_evidence(offer: Offer, facts: PreemptionData) -> Evidence:
+    """Return what is observed, else published, else assumed."""
     watched = _find_observed(offer, facts)
     if watched is not None:
-        up, median, down, source = watched
-        return up, median, down, "watched", source
+        return watched
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
     if bucket is not None:
         read = facts.readings[bucket]
@@ -199,8 +194,8 @@ def _find_evidence(offer: Offer, facts: PreemptionData) -> tuple[float, float | 
     return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
 
 
-def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:
-    """Return mean and median lifetime, mean wait and source for the observed size nearest to an offer's.
+def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
+    """Return the evidence for the observed size nearest to an offer's.
 
     Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
     weighted by preemptions.
@@ -217,7 +212,7 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, f
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, _compute_median_hours(zones), down, source
+    return up, _compute_median_hours(zones), down, "watched", source
 
 
 def _compute_median_hours(zones: Iterable[ZoneTrace]) -> float:

@@ -190,13 +190,11 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:
     """Read the quotas of the user's accounts where the selected offers are."""
-    from ..offers.refresh.quotas import get_quota_endpoints, read_account_quotas
+    from ..offers.refresh.quotas import read_account_quotas
+    from ..offers.refresh.source import RefreshRequest
 
-    return read_account_quotas(
-        (one.offer for one in select(filters, catalog=catalog).offers),
-        environ=os.environ,
-        endpoints=get_quota_endpoints(os.environ, settings.endpoint),
-    )
+    asked = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
+    return read_account_quotas((one.offer for one in select(filters, catalog=catalog).offers), asked)
 
 
 def build_workload_options(request: EstimateRequest) -> WorkloadOptions:

@@ -174,8 +174,8 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: b
         seen: Counter[str] = Counter()
         for found in outcome.anomalies:
             seen[found.code] += 1
-            if found.rejects_part or seen[found.code] <= MAX_FINDINGS:
-                verdict = "rejected" if found.rejects_part else "quarantined"
+            if found.refuses or seen[found.code] <= MAX_FINDINGS:
+                verdict = "rejected" if found.refuses else "quarantined"
                 lines.append(f"{verdict}: {outcome.provider}: {found}")
         hidden = {code: count - MAX_FINDINGS for code, count in seen.items() if count > MAX_FINDINGS}
         lines += [f"quarantined: {outcome.provider}: {count} more ({code})" for code, count in hidden.items()]

@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
     """All keyless sources at one address."""
     with vendor(answer) as running:
-        for name in ("AWS_BULK", "AWS_SPOT_FEED", "AWS_SPOT_ADVISOR", "AZURE_RETAIL"):
+        for name in ("AWS_BULK", "AWS_SPOT_FEED", "AZURE_RETAIL"):
             monkeypatch.setenv(f"GPUPLAN_ENDPOINT_{name}", running.url)
         yield running
 

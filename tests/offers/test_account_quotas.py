@@ -16,6 +16,7 @@ import pytest
 from factories import make_offer
 from gpuplan.offers.refresh import quotas
 from gpuplan.offers.refresh.quotas import AccountQuotas, Quota, read_account_quotas
+from gpuplan.offers.refresh.source import RefreshRequest
 from gpuplan.offers.rows import Offer
 from vendors.quotas import ENVIRON, answer
 from vendors.server import Asked, vendor
@@ -114,7 +115,7 @@ def clouds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[st
 def read(url: str, *, answer_s: float = 60.0) -> AccountQuotas:
     """Read the quotas of all offers from a server."""
     endpoints = {f"{name}-quotas": url for name in ("aws", "gcp", "azure")}
-    return read_account_quotas(OFFERS, environ=ENVIRON, endpoints=endpoints, answer_s=answer_s)
+    return read_account_quotas(OFFERS, RefreshRequest(environ=ENVIRON, endpoints=endpoints), answer_s=answer_s)
 
 
 def test_three_clouds_are_asked_at_once_and_remembered(clouds: tuple[str, list[str]]) -> None:
@@ -132,7 +133,7 @@ def test_without_credentials_nothing_is_asked_and_the_way_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
-    found = read_account_quotas(OFFERS[1:3], environ={}, endpoints={})
+    found = read_account_quotas(OFFERS[1:3], RefreshRequest(environ={}, endpoints={}))
     checks = [found.check(one) for one in OFFERS[1:3]]
 
     assert [check and check.state for check in checks] == ["unknown", "unknown"]
@@ -173,7 +174,7 @@ def test_the_eight_cheapest_regions_are_asked_by_threads_that_keep_no_command_fr
     unpriced = replace(offers[0], region="r0", usd_per_hour=None)
     for order in ([*offers, many], [many, *offers]):
         read_places.clear()
-        read_account_quotas([*order, unpriced], environ={}, endpoints={})
+        read_account_quotas([*order, unpriced], RefreshRequest(environ={}, endpoints={}))
         assert sorted(read_places) == sorted(("aws", f"r{number}", True) for number in (1, 2, 3, 4, 5, 6, 7, 10))
 
 
@@ -183,11 +184,14 @@ def test_quotas_are_remembered_for_ten_minutes(
 ) -> None:
     """A file from the future is of another clock."""
     url, asked = clouds
-    only_google = read_account_quotas(OFFERS[1:2], environ=ENVIRON, endpoints={"gcp-quotas": url})
+    only_google = read_account_quotas(OFFERS[1:2], RefreshRequest(environ=ENVIRON, endpoints={"gcp-quotas": url}))
     (kept,) = (path for path in tmp_path.rglob("*.json") if path.is_file())
     os.utime(kept, (time.time() - age_s,) * 2)
 
-    assert read_account_quotas(OFFERS[1:2], environ=ENVIRON, endpoints={"gcp-quotas": url}) == only_google
+    assert (
+        read_account_quotas(OFFERS[1:2], RefreshRequest(environ=ENVIRON, endpoints={"gcp-quotas": url}))
+        == only_google
+    )
     assert len(asked) == 1 + asked_again
 
 

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from gpuplan.errors import CredentialsError, UsageError
 from gpuplan.offers.refresh.quotas import Quota, read_quotas
+from gpuplan.offers.refresh.source import RefreshRequest
 from vendors.google import discovery_schema
 from vendors.quotas import ENVIRON, GOOGLE_REGION, answer
 from vendors.server import impatient, vendor
@@ -21,7 +22,9 @@ def read(provider: str, region: str, monkeypatch: pytest.MonkeyPatch) -> list[Qu
         monkeypatch.setenv(name, value)
     with vendor(answer) as server:
         endpoints = {f"{provider}-quotas": server.url}
-        return read_quotas(provider, region, environ=ENVIRON, endpoints=endpoints, http=impatient())
+        return read_quotas(
+            provider, region, request=RefreshRequest(environ=ENVIRON, endpoints=endpoints), http=impatient()
+        )
 
 
 def test_aws_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +59,7 @@ def test_azure_tells_vcpus_by_family(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_credentials_the_way_to_get_them_is_told(provider: str) -> None:
     """Exit code 4, and the command that makes a token."""
     with pytest.raises(CredentialsError) as caught:
-        read_quotas(provider, "anywhere", environ={}, endpoints={}, http=impatient())
+        read_quotas(provider, "anywhere", request=RefreshRequest(environ={}, endpoints={}), http=impatient())
 
     assert "token" in (caught.value.hint or "").lower()
 
@@ -64,7 +67,7 @@ def test_without_credentials_the_way_to_get_them_is_told(provider: str) -> None:
 def test_another_provider_has_no_quotas_to_read() -> None:
     """Named, with what can be read."""
     with pytest.raises(UsageError, match="quotas of `gpc`") as caught:
-        read_quotas("gpc", "anywhere", environ={}, endpoints={}, http=impatient())
+        read_quotas("gpc", "anywhere", request=RefreshRequest(environ={}, endpoints={}), http=impatient())
 
     assert "gcp" in (caught.value.hint or "")
 

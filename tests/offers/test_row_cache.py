@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuplan.files import get_cache_folder
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.catalog_files import _compute_digest, cache_rows, cache_table
+from gpuplan.offers.catalog_files import Table, _compute_digest, cache_rows, load_table
 from gpuplan.offers.rows import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,8 +77,8 @@ def test_another_text_is_another_entry(folder: Path) -> None:
     assert cache_rows(Made, "1", make=lambda: [one]) == (one,)
     assert cache_rows(Made, "2", make=lambda: [other]) == (other,)
     assert cache_rows(Made, "1", make=never) == (one,)
-    assert cache_table("names", "1", make=lambda: {"a": ("b",)}) == {"a": ("b",)}
-    assert cache_table("names", "1", make=dict) == {"a": ("b",)}
+    assert load_table(Table("t", "1"), "names", lambda *_: {"a": ("b",)}) == {"a": ("b",)}
+    assert load_table(Table("t", "1"), "names", lambda *_: {"": ("c",)}) == {"a": ("b",)}
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
-"""AWS prices without credentials: bulk offer files, the feed of the spot price page, Spot Advisor."""
+"""AWS prices without credentials: bulk offer files, and the feed of the spot price page."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..refreshed_prices import PriceStore
 from .errors import FetchError
 from .http import HttpClient
 from .source import (
@@ -25,20 +23,27 @@ from .source import (
 BULK_ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
 PREAMBLE_LINES = 5
 MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')
-EQUAL = {
-    "TermType": "OnDemand",
-    "Operating System": "Linux",
-    "Tenancy": "Shared",
-    "CapacityStatus": "Used",
-    "Unit": "Hrs",
-}
-OPTIONAL_EQUAL = {
+# Values of an on-demand price of a plain Linux machine; columns that may be missing count as empty.
+WANTED = {
+    "TermType": ("OnDemand",),
+    "Operating System": ("Linux",),
+    "Tenancy": ("Shared",),
+    "CapacityStatus": ("Used",),
+    "Unit": ("Hrs",),
     "MarketOption": ("", "OnDemand"),
     "Pre Installed S/W": ("", "NA"),
     # Local Zones, Wavelength Zones and Outposts may bear the code of their parent region.
     "Location Type": ("", "AWS Region"),
 }
-NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type", "Region Code")
+NEEDED = (
+    *(name for name in WANTED if "" not in WANTED[name]),
+    "SKU",
+    "RateCode",
+    "PricePerUnit",
+    "Currency",
+    "Instance Type",
+    "Region Code",
+)
 ACCELERATED_FAMILIES = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
 
 
@@ -47,10 +52,8 @@ class AwsBulk(PriceSource):
 
     name = "aws-bulk"
     provider = "aws"
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region."""
-        return request.build_regional_parts("aws {} on demand", "on_demand")
+    label = "aws {} on demand"
+    purchases = ("on_demand",)
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux on-demand prices of a region."""
@@ -73,7 +76,6 @@ def parse_offer_file(lines: Iterable[bytes], *, url: str) -> Iterator[ListedPric
     """
     rows = iter(lines)
     header = _read_header(rows)
-    position = {name: index for index, name in enumerate(header)}
     last = b""
     for line in rows:
         last = line
@@ -81,8 +83,9 @@ def parse_offer_file(lines: Iterable[bytes], *, url: str) -> Iterator[ListedPric
             cells = next(csv.reader([line.decode("utf-8")]))
             if len(cells) != len(header):
                 raise FetchError(f"a line of {url} has {len(cells)} of {len(header)} cells", kind="truncated")
-            if _is_wanted(cells, position):
-                yield _parse_price(cells, position, url)
+            row = dict(zip(header, cells, strict=True))
+            if all(row.get(name, "") in values for name, values in WANTED.items()):
+                yield _parse_price(row, url)
     if not last.endswith(b"\n"):
         raise FetchError(f"the last line of {url} is incomplete", kind="truncated")
 
@@ -98,36 +101,25 @@ def _read_header(rows: Iterator[bytes]) -> list[str]:
     return header
 
 
-def _is_wanted(cells: Sequence[str], position: dict[str, int]) -> bool:
-    """Return whether a line is an on-demand price of a plain Linux machine."""
-    return all(cells[position[name]] == value for name, value in EQUAL.items()) and all(
-        name not in position or cells[position[name]] in values for name, values in OPTIONAL_EQUAL.items()
-    )
-
-
-def _parse_price(cells: Sequence[str], position: dict[str, int], url: str) -> ListedPrice:
+def _parse_price(row: Mapping[str, str], url: str) -> ListedPrice:
     """Parse a line to a price."""
-
-    def cell(name: str) -> str:
-        return cells[position[name]] if name in position else ""
-
+    gpus = parse_float(row.get("GPU"))
     return ListedPrice(
-        instance_type=cell("Instance Type"),
-        region=cell("Region Code"),
+        instance_type=row["Instance Type"],
+        region=row["Region Code"],
         purchase="on_demand",
-        usd_per_hour=parse_decimal(cell("PricePerUnit"), what=f"the price of {cell('RateCode')}"),
-        currency=cell("Currency"),
-        sku=cell("RateCode") or cell("SKU"),
+        usd_per_hour=parse_decimal(row["PricePerUnit"], what=f"the price of {row['RateCode']}"),
+        currency=row["Currency"],
+        sku=row["RateCode"] or row["SKU"],
         url=url,
-        devices=parse_float(cell("GPU")),
-        vcpus=parse_float(cell("vCPU")),
-        memory_gib=parse_float(cell("Memory")),
-        is_accelerated=bool(parse_float(cell("GPU")) or ACCELERATED_FAMILIES.search(cell("Instance Family"))),
+        devices=gpus,
+        vcpus=parse_float(row.get("vCPU")),
+        memory_gib=parse_float(row.get("Memory")),
+        is_accelerated=bool(gpus or ACCELERATED_FAMILIES.search(row.get("Instance Family", ""))),
     )
 
 
 FEED_ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
-ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com"
 # Names of the oldest regions in the feed.
 OLD_NAMES = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
@@ -141,13 +133,11 @@ class AwsSpotFeed(PriceSource):
 
     name = "aws-spot-feed"
     provider = "aws"
+    label = "aws spot"
+    purchases = ("spot",)
 
     def __init__(self) -> None:
         self._rows: list[ListedPrice] | None = None
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return a single part, or one per requested region."""
-        return request.build_parts("aws spot", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
@@ -182,34 +172,3 @@ def _parse_size(size: Mapping[str, Any], region: str, url: str, *, is_accelerate
                 url=url,
                 is_accelerated=is_accelerated,
             )
-
-
-# Savings compared with on demand, which may be negative, and the share of instances interrupted in the last month.
-COLUMNS = (
-    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
-)  # fmt: skip
-BUCKETS = (("0", "5"), ("5", "10"), ("10", "15"), ("15", "20"), ("20", ""))  # no upper bound above 20 %
-MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
-
-
-def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http: HttpClient) -> int:
-    """Update the stored rates and return their number; FetchError if the response is incomplete.
-
-    Args:
-        store: Store with `interruption/aws.csv`.
-        request: Refresh request with endpoints.
-        http: HTTP client.
-    """
-    url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
-    data, at = http.json(url), datetime.now(UTC).isoformat(timespec="seconds")
-    with reading("the Spot Advisor"):
-        rows = sorted(
-            (instance_type, region, str(int(row["s"])), *BUCKETS[row["r"]], url, at)
-            for region, systems in data["spot_advisor"].items()
-            for instance_type, row in systems["Linux"].items()
-        )
-    before = len(store.table("interruption", "aws", COLUMNS))
-    if len(rows) < MIN_ROW_SHARE * before or not rows:
-        raise FetchError(f"the Spot Advisor lists {len(rows)} types instead of {before}", kind="truncated")
-    store.write_table("interruption", "aws", COLUMNS, rows)
-    return len(rows)

@@ -22,7 +22,6 @@ from .errors import FetchError, FetchErrorKind
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
-    from ..rows import Purchase
     from .http import HttpClient
     from .instance_types import InstanceSpecs
 
@@ -51,8 +50,7 @@ class _WithBoto3(PriceSource):
     """Base class of both sources: they need boto3 and credentials, and send requests by region."""
 
     provider = "aws"
-    what = ""
-    purchase: Purchase
+    what: str
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
@@ -64,23 +62,19 @@ class _WithBoto3(PriceSource):
         has_credentials = has_aws_credentials(request.environ)
         return None if has_credentials else f"{self.what}: AWS credentials (`aws configure`)"
 
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region."""
-        return request.build_regional_parts(f"aws {{}} {self.purchase.replace('_', ' ')}", self.purchase)
-
 
 class AwsQuery(_WithBoto3):
     """On-demand prices by region."""
 
     name = "aws-query"
+    label = "aws {} on demand"
+    purchases = ("on_demand",)
     what = "on demand in every region within minutes"
-    purchase = "on_demand"
 
     def read(self, part: PricePart, request: RefreshRequest, _http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux on-demand prices of a region."""
-        endpoint = request.endpoint(self.name, "")
         with translate_aws_errors():
-            client = build_aws_client("pricing", PRICING_REGION, endpoint)
+            client = build_aws_client("pricing", PRICING_REGION, request.endpoint(self.name, ""))
             return list_products(client, regionCode=part.region)
 
 
@@ -88,14 +82,14 @@ class AwsSpotHistory(_WithBoto3):
     """Spot prices by zone: a region's price is that of its cheapest zone, and the note lists the others."""
 
     name = "aws-spot-history"
+    label = "aws {} spot"
+    purchases = ("spot",)
     what = "spot prices by zone"
-    purchase = "spot"
 
     def read(self, part: PricePart, request: RefreshRequest, _http: HttpClient) -> Iterable[ListedPrice]:
         """Return the current spot prices of a region."""
-        endpoint = request.endpoint(self.name, "")
         with translate_aws_errors():
-            client = build_aws_client("ec2", part.region, endpoint)
+            client = build_aws_client("ec2", part.region, request.endpoint(self.name, ""))
             zones = list_spot_prices(client, part.region, sorted(self._specs.known), now=datetime.now(UTC))
             url = f"{client.meta.endpoint_url}/#DescribeSpotPriceHistory"
         return [_build_spot_price(name, part.region, by_zone, url) for name, by_zone in zones.items()]

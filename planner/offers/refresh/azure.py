@@ -9,7 +9,7 @@ missing, repeated or reordered pages are errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -36,10 +36,7 @@ class AzureRetail(PriceSource):
 
     name = "azure-retail"
     provider = "azure"
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region."""
-        return request.build_regional_parts("azure {}", "on_demand", "spot")
+    label = "azure {}"
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux prices of a region."""

@@ -44,11 +44,6 @@ class FetchError(GpuplanError):
         self.kind: FetchErrorKind = kind
         self.retry_after_s = retry_after_s
 
-    @property
-    def is_worth_retrying(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.kind in RETRYABLE_KINDS
-
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ GPUs and newer TPUs) and of Cloud TPU (v2 to v4). The key is sent in a header, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ class GcpBilling(PriceSource):
     """Cloud Billing Catalog: one response for all regions; machine prices are assembled from unit prices."""
 
     name = "gcp-billing"
-    provider = "gcp"
+    provider = label = "gcp"
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
@@ -53,10 +53,6 @@ class GcpBilling(PriceSource):
         if _find_api_key(request) or request.environ.get(ADC_VARIABLE) or adc_file.is_file():
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return a single part, or one per requested region."""
-        return request.build_parts("gcp", "on_demand", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return every known machine of all regions, or of the part's region, and other priced items."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice, product
 
@@ -68,15 +68,6 @@ class GoogleSku:
     currency: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartPrice:
-    """Hourly price of a part of a machine, with the IDs of its SKUs."""
-
-    usd_per_hour: Decimal
-    sku_id: str
-    currency: str
-
-
 def parse_part(description: str) -> str | None:
     """Return the machine part priced by a SKU; None if the catalog does not use it.
 
@@ -102,33 +93,30 @@ def _format_machine_part(found: re.Match[str]) -> str:
     return f"{family} {CORE if found['part'] == 'Core' else RAM}"
 
 
-def _format_old_tpu_part(found: re.Match[str]) -> str:
-    return f"tpu v{found['version']}{' pod' if 'Pod' in found.string else ''}"
-
-
 _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (GPU, lambda found: f"gpu {GPUS[found['gpu']]}"),
     (SLICE, lambda found: f"slice {found['gpu']}"),
     (EIGHTH, lambda _: EIGHTH_SLICE),
     (MACHINE, _format_machine_part),
     (DISK, lambda _: SSD),
-    (OLD_TPU, _format_old_tpu_part),
+    (OLD_TPU, lambda found: f"tpu v{found['version']}{' pod' if 'Pod' in found.string else ''}"),
     (NEW_TPU, lambda found: f"tpu v{found['version'].lower()}"),
 )
 
 
-def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purchase], list[PartPrice]]:
-    """Return unit prices by part, region and purchase option; several if SKUs disagree."""
-    found: dict[tuple[str, str, Purchase], list[PartPrice]] = {}
+def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purchase], list[GoogleSku]]:
+    """Return SKUs priced per hour by part, region and purchase option; several if they disagree."""
+    found: dict[tuple[str, str, Purchase], list[GoogleSku]] = {}
     for sku in skus:
         part = parse_part(sku.description)
         if part is None or not _is_in_scope(sku):
             continue
-        purchase: Purchase = "spot" if _is_spot(sku) else "on_demand"
-        price = PartPrice(usd_per_hour=_compute_usd_per_hour(sku), sku_id=sku.sku_id, currency=sku.currency)
+        is_spot = sku.usage_type == "Preemptible" or re.search("Preemptible|Spot", sku.description)
+        purchase: Purchase = "spot" if is_spot else "on_demand"
+        price = replace(sku, usd=_compute_usd_per_hour(sku))
         for region in sku.regions:
             known = found.setdefault((part, region, purchase), [])
-            if all(other.usd_per_hour != price.usd_per_hour for other in known):
+            if all(other.usd != price.usd for other in known):
                 known.append(price)
     return found
 
@@ -137,11 +125,6 @@ def _is_in_scope(sku: GoogleSku) -> bool:
     """Return whether a SKU is priced on demand or as spot."""
     is_other = sku.usage_type.startswith("Commit") or LEFT_OUT.search(sku.description)
     return sku.usd != 0 and not is_other
-
-
-def _is_spot(sku: GoogleSku) -> bool:
-    """Return whether a SKU is for preemptible machines."""
-    return sku.usage_type == "Preemptible" or "Preemptible" in sku.description or "Spot" in sku.description
 
 
 def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
@@ -160,7 +143,7 @@ ACCELERATOR_GROUPS = ("GPU", "TPU")  # resource groups
 # Machine series with accelerators: https://cloud.google.com/compute/docs/accelerator-optimized-machines
 ACCELERATOR_SERIES = re.compile(r"[ag][2-9]\w*[- ]")
 SIX_PLACES = Decimal("0.000001")  # rounding of machine prices, as on Google's pages
-Prices = Mapping[tuple[str, str, Purchase], Sequence[PartPrice]]
+Prices = Mapping[tuple[str, str, Purchase], Sequence[GoogleSku]]
 
 
 def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Decimal] | None:
@@ -216,11 +199,11 @@ def assemble_machines(known: Mapping[str, InstanceSpec], prices: Prices, *, url:
 
 
 def _build_price(
-    key: tuple[str, str, Purchase], sum_of: Sequence[tuple[Decimal, PartPrice]], url: str
+    key: tuple[str, str, Purchase], sum_of: Sequence[tuple[Decimal, GoogleSku]], url: str
 ) -> ListedPrice:
     """Build a machine's price: Σ quantity × unit price."""
     instance_type, region, purchase = key
-    usd = sum((amount * price.usd_per_hour for amount, price in sum_of), Decimal(0))
+    usd = sum((amount * price.usd for amount, price in sum_of), Decimal(0))
     currencies = sorted({price.currency for _, price in sum_of})
     return ListedPrice(
         instance_type=instance_type,

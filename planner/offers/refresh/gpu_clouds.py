@@ -62,8 +62,6 @@ class _GpuCloud(PriceSource):
         specs: Instance types, with the catalog's accelerator names.
     """
 
-    label: str
-    purchases: tuple[Purchase, ...] = ("on_demand", "spot")
     key_variable = ""
 
     def __init__(self, specs: InstanceSpecs) -> None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from .errors import FetchError, classify_status, parse_host, translate_errors
+from .errors import RETRYABLE_KINDS, FetchError, classify_status, parse_host, translate_errors
 
 if TYPE_CHECKING:
     import requests
@@ -194,7 +194,7 @@ class HttpClient:
         """Return whether a retry may succeed."""
         return (
             isinstance(error, FetchError)
-            and error.is_worth_retrying
+            and error.kind in RETRYABLE_KINDS
             and error.host not in self._unreachable
             and (error.retry_after_s or 0.0) <= self.policy.longest_wait_s
         )

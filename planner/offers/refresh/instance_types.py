@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..aliases import AcceleratorNames
 from ..rows import CPU, Offer, Status
-from .source import ListedPrice
+from .source import LeftOut, ListedPrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +37,23 @@ class InstanceSpecs:
     families: Mapping[str, str]
     names: AcceleratorNames
 
-    def is_of_interest(self, listed: ListedPrice) -> bool:
-        """Return whether a machine belongs in the catalog: it has an accelerator or is listed already."""
-        return (
-            listed.is_accelerated
-            or listed.instance_type in self.known
-            or parse_family(listed.instance_type) in self.families
-        )
-
-    def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | None:
-        """Return the hardware of a listed machine; None if its accelerators are unknown.
+    def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | LeftOut:
+        """Return the hardware of a listed machine, or why the catalog leaves it out.
 
         A new member of a known family has the size listed by the provider and the family's accelerator.
         """
-        shape = self.known.get(listed.instance_type)
-        if shape is not None:
-            return shape
-        accelerator = self._accelerator(listed)
+        name, family = listed.instance_type, parse_family(listed.instance_type)
+        if name in self.known:
+            return self.known[name]
+        if not listed.is_accelerated and family not in self.families:
+            return LeftOut(reason="no accelerator", name=name)
+        stated = listed.accelerator
+        accelerator = self.families.get(family) if stated is None else self.names.find(stated)
+        if accelerator is None and stated is not None:
+            return LeftOut(reason="unknown accelerator", name=stated)
         if accelerator is None or not listed.devices:
-            return None
+            return LeftOut(reason="unknown machine", name=name)
         return InstanceSpec(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
-
-    def find_unknown_accelerator(self, listed: ListedPrice) -> str | None:
-        """Return the accelerator that the source names if the catalog does not know it."""
-        return listed.accelerator if self._accelerator(listed) is None else None
-
-    def _accelerator(self, listed: ListedPrice) -> str | None:
-        """Return the accelerator named by the source, or that of the family."""
-        if listed.accelerator is None:
-            return self.families.get(parse_family(listed.instance_type))
-        return self.names.find(listed.accelerator)
 
 
 def build_instance_specs(provider: str, offers: Iterable[Offer], names: AcceleratorNames) -> InstanceSpecs:

@@ -20,6 +20,7 @@ from ...records import Frozen, to_plain
 from ..clouds import CLOUDS, PROVIDER_ALIASES
 from .aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 from .http import HttpClient, RetryPolicy
+from .source import RefreshRequest
 
 if TYPE_CHECKING:
     from ..rows import Offer
@@ -70,16 +71,13 @@ class Quota:
         )
 
 
-def read_quotas(
-    provider: str, region: str, *, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
-) -> list[Quota]:
+def read_quotas(provider: str, region: str, *, request: RefreshRequest, http: HttpClient) -> list[Quota]:
     """Read the accelerator quotas of a region.
 
     Args:
         provider: `aws`, `gcp` or `azure`.
         region: Region name of the provider.
-        environ: Environment variables with credentials.
-        endpoints: Base URLs that replace the defaults: `aws-quotas`, `gcp-quotas`, `azure-quotas`.
+        request: Credentials, and base URLs that replace the defaults: `aws-quotas`, `gcp-quotas`, `azure-quotas`.
         http: HTTP client for Google and Azure.
 
     Raises:
@@ -90,25 +88,16 @@ def read_quotas(
     if provider not in PROVIDERS:
         hint = near_names_hint(provider, PROVIDERS, see_all="gpuplan quota --help", aliases=PROVIDER_ALIASES)
         raise UsageError(f"quotas of `{provider}` cannot be read", hint=hint)
-    return list(_READERS[provider](region, environ, endpoints, http))
+    return list(_READERS[provider](region, request, http))
 
 
-def get_quota_endpoints(environ: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Return endpoints from the settings, overridden by `GPUPLAN_ENDPOINT_AWS_QUOTAS` and the like."""
-    variables = {f"{name}-quotas": f"GPUPLAN_ENDPOINT_{name.upper()}_QUOTAS" for name in PROVIDERS}
-    told = {name: environ[variable] for name, variable in variables.items() if variable in environ}
-    return {**settings, **told}
-
-
-def _read_aws(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], _http: HttpClient
-) -> Iterator[Quota]:
+def _read_aws(region: str, request: RefreshRequest, _http: HttpClient) -> Iterator[Quota]:
     """Yield the vCPU quotas of AWS's accelerated families."""
-    if find_spec("boto3") is None or not has_aws_credentials(environ):
+    if find_spec("boto3") is None or not has_aws_credentials(request.environ):
         hint = "`pip install 'gpuplan[aws]'` and `aws configure`; the role needs servicequotas:GetServiceQuota"
         raise CredentialsError("reading AWS quotas needs boto3 and credentials", hint=hint)
     with translate_aws_errors():
-        client = build_aws_client("service-quotas", region, endpoints.get("aws-quotas", ""))
+        client = build_aws_client("service-quotas", region, request.endpoint("aws-quotas", ""))
         for code, purchase, what in AWS_QUOTAS:
             quota = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
             yield Quota(
@@ -123,16 +112,13 @@ def _read_aws(
             )
 
 
-def _read_gcp(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
-) -> Iterator[Quota]:
+def _read_gcp(region: str, request: RefreshRequest, http: HttpClient) -> Iterator[Quota]:
     """Yield the GPU and TPU quotas of a Google Cloud region."""
-    project, token = environ.get("GOOGLE_CLOUD_PROJECT"), environ.get("GCP_ACCESS_TOKEN")
+    project, token = request.environ.get("GOOGLE_CLOUD_PROJECT"), request.environ.get("GCP_ACCESS_TOKEN")
     if not project or not token:
         hint = "export GOOGLE_CLOUD_PROJECT=... GCP_ACCESS_TOKEN=$(gcloud auth print-access-token)"
         raise CredentialsError("reading Google Cloud quotas needs a project and a token", hint=hint)
-    base = endpoints.get("gcp-quotas", GOOGLE)
-    url = f"{base}/compute/v1/projects/{project}/regions/{region}"
+    url = f"{request.endpoint('gcp-quotas', GOOGLE)}/compute/v1/projects/{project}/regions/{region}"
     answer = http.json(url, headers={"Authorization": f"Bearer {token}"})
     for quota in answer.get("quotas", []):
         metric = str(quota["metric"])
@@ -150,18 +136,16 @@ def _read_gcp(
         )
 
 
-def _read_azure(
-    region: str, environ: Mapping[str, str], endpoints: Mapping[str, str], http: HttpClient
-) -> Iterator[Quota]:
+def _read_azure(region: str, request: RefreshRequest, http: HttpClient) -> Iterator[Quota]:
     """Yield the vCPU quotas of Azure's GPU families."""
-    subscription, token = environ.get("AZURE_SUBSCRIPTION_ID"), environ.get("AZURE_ACCESS_TOKEN")
+    subscription, token = request.environ.get("AZURE_SUBSCRIPTION_ID"), request.environ.get("AZURE_ACCESS_TOKEN")
     if not subscription or not token:
         hint = (
             "export AZURE_SUBSCRIPTION_ID=... "
             "AZURE_ACCESS_TOKEN=$(az account get-access-token --query accessToken -o tsv)"
         )
         raise CredentialsError("reading Azure quotas needs a subscription and a token", hint=hint)
-    base = endpoints.get("azure-quotas", AZURE)
+    base = request.endpoint("azure-quotas", AZURE)
     path = f"subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages"
     headers = {"Authorization": f"Bearer {token}"}
     answer = http.json(f"{base}/{path}", params={"api-version": "2024-07-01"}, headers=headers)
@@ -180,8 +164,11 @@ def _read_azure(
             )
 
 
-Reader = Callable[[str, Mapping[str, str], Mapping[str, str], HttpClient], Iterator[Quota]]
-_READERS: Mapping[str, Reader] = {"aws": _read_aws, "azure": _read_azure, "gcp": _read_gcp}
+_READERS: Mapping[str, Callable[[str, RefreshRequest, HttpClient], Iterator[Quota]]] = {
+    "aws": _read_aws,
+    "azure": _read_azure,
+    "gcp": _read_gcp,
+}
 PROVIDERS: Sequence[str] = tuple(_READERS)
 
 
@@ -302,11 +289,7 @@ _MATCHERS: Mapping[str, Callable[[Offer, Sequence[Quota]], list[Quota]]] = {
 
 
 def read_account_quotas(
-    offers: Iterable[Offer],
-    *,
-    environ: Mapping[str, str],
-    endpoints: Mapping[str, str],
-    answer_s: float = ANSWER_S,
+    offers: Iterable[Offer], request: RefreshRequest, *, answer_s: float = ANSWER_S
 ) -> AccountQuotas:
     """Read the quotas of the regions of some offers in parallel; a region without an answer is no error.
 
@@ -314,8 +297,7 @@ def read_account_quotas(
 
     Args:
         offers: Offers to be checked.
-        environ: Environment variables with credentials.
-        endpoints: Base URLs that replace the defaults, as in ``read_quotas``.
+        request: Credentials and base URLs, as in ``read_quotas``.
         answer_s: Time limit of all queries together [s].
     """
     quotas: dict[Place, Sequence[Quota]] = {}
@@ -324,7 +306,7 @@ def read_account_quotas(
 
     def ask(place: Place) -> None:
         try:
-            quotas[place] = _read(place, environ, endpoints, cache)
+            quotas[place] = _read(place, request, cache)
         except CredentialsError as error:
             problems[place] = f"{error} ({error.hint})"
         except GpuplanError as error:
@@ -355,17 +337,17 @@ def _choose_places(offers: Iterable[Offer]) -> list[Place]:
     return [place for places in by_provider for place in places[:REGIONS_ASKED]]
 
 
-def _read(place: Place, environ: Mapping[str, str], endpoints: Mapping[str, str], cache: Path) -> Sequence[Quota]:
+def _read(place: Place, request: RefreshRequest, cache: Path) -> Sequence[Quota]:
     """Return the quotas of a region, from the cache if they are recent."""
     provider, region = place
-    account = [environ.get(name, "") for name in _IDENTITY[provider]]
-    key = json.dumps([provider, region, account, endpoints.get(f"{provider}-quotas", "")])
+    account = [request.environ.get(name, "") for name in _IDENTITY[provider]]
+    key = json.dumps([provider, region, account, request.endpoint(f"{provider}-quotas", "")])
     path = cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError, TypeError):
         if 0 <= time.time() - path.stat().st_mtime < REMEMBERED_S:
             return [Quota(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
     with closing(HttpClient(_POLICY)) as http:
-        found = read_quotas(provider, region, environ=environ, endpoints=endpoints, http=http)
+        found = read_quotas(provider, region, request=request, http=http)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(to_plain(found)), private=True)

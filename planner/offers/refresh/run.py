@@ -51,7 +51,7 @@ class RefreshOutcome:
     @property
     def quarantined(self) -> int:
         """Number of quarantined prices."""
-        return sum(1 for anomaly in self.anomalies if not anomaly.rejects_part and anomaly.code != "clock")
+        return sum(1 for anomaly in self.anomalies if not anomaly.refuses and anomaly.code != "clock")
 
     @property
     def names_left_out(self) -> dict[LeftOutReason, list[str]]:
@@ -66,17 +66,7 @@ class RefreshOutcome:
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "quarantined": self.quarantined,
-            "findings": [
-                {
-                    "code": found.code,
-                    "what": found.what,
-                    "message": found.message,
-                    "refuses": found.rejects_part,
-                    "sku": found.sku or None,
-                    "url": found.url or None,
-                }
-                for found in self.anomalies
-            ],
+            "findings": [asdict(found) for found in self.anomalies],
             "left_out": [
                 {"reason": reason, "count": len(names), "names": names}
                 for reason, names in self.names_left_out.items()
@@ -173,7 +163,7 @@ def _read_parts(
                 continue
             outcome.sources.append(source.name)
             answered, failed = False, list[tuple[PricePart, FetchError]]()
-            parts = _list_parts(source, job, outcome)
+            parts = source.parts(job.request)
             for done, part in enumerate(parts):
                 progress(part.label, done, len(parts))
                 try:
@@ -197,20 +187,11 @@ def _note_failures(
 ) -> None:
     """Add failures to the outcome; a region not enabled for the account is no failure if others succeeded."""
     for part, error in failed:
-        rejects_part = not (answered and error.kind == "credentials")
-        outcome.anomalies.append(_build_failure(part.label, error, rejects_part=rejects_part))
-        if rejects_part:
+        refuses = not (answered and error.kind == "credentials")
+        message = f"{error}; {error.hint}" if error.hint else str(error)
+        outcome.anomalies.append(Anomaly(code="failed", what=part.label, message=message, refuses=refuses))
+        if refuses:
             outcome.refused.append(part.label)
-
-
-def _list_parts(source: PriceSource, job: RefreshJob, outcome: RefreshOutcome) -> Sequence[PricePart]:
-    """Return the parts of a source; if they cannot be listed, add a finding and return none."""
-    try:
-        return source.parts(job.request)
-    except FetchError as error:
-        outcome.refused.append(source.name)
-        outcome.anomalies.append(_build_failure(source.name, error, rejects_part=True))
-        return ()
 
 
 def _merge(
@@ -279,9 +260,3 @@ def _resolve_time(local: datetime, http: HttpClient, outcome: RefreshOutcome) ->
         message = f"is {-http.skew_s / 3600:+.1f} h off the provider's; the provider's date is used"
         outcome.anomalies.append(Anomaly(code="clock", what="the clock of this machine", message=message))
     return local + timedelta(seconds=http.skew_s)
-
-
-def _build_failure(what: str, error: FetchError, *, rejects_part: bool) -> Anomaly:
-    """Build the finding on a source or part that could not be read, with the error's hint."""
-    message = f"{error}; {error.hint}" if error.hint else str(error)
-    return Anomaly(code="failed", what=what, message=message, rejects_part=rejects_part)

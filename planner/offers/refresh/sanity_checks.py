@@ -35,16 +35,16 @@ class Anomaly:
         code: Failed check.
         what: Offer or part concerned.
         message: One-line description.
-        rejects_part: Whether the whole part was rejected; otherwise one row was quarantined.
-        sku, url: SKU and source of the price.
+        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
+        sku, url: SKU and source of the price; None for a part.
     """
 
     code: Code
     what: str
     message: str
-    rejects_part: bool = False
-    sku: str = ""
-    url: str = ""
+    refuses: bool = False
+    sku: str | None = None
+    url: str | None = None
 
     def __str__(self) -> str:
         return f"{self.what}: {self.message}"
@@ -67,7 +67,7 @@ class CheckedPart:
     @property
     def refused(self) -> bool:
         """Whether the part was rejected, so that all of its old rows stay."""
-        return any(anomaly.rejects_part for anomaly in self.anomalies)
+        return any(anomaly.refuses for anomaly in self.anomalies)
 
 
 def check_part(
@@ -120,14 +120,11 @@ def _split_known(
     known: dict[ListedPrice, InstanceSpec] = {}
     left_out: set[LeftOut] = set()
     for row in listed:
-        if not specs.is_of_interest(row):
-            left_out.add(LeftOut(reason="no accelerator", name=row.instance_type))
-        elif (shape := specs.find_instance_spec(row)) is not None:
-            known[row] = shape
-        elif (accelerator := specs.find_unknown_accelerator(row)) is not None:
-            left_out.add(LeftOut(reason="unknown accelerator", name=accelerator))
+        found = specs.find_instance_spec(row)
+        if isinstance(found, LeftOut):
+            left_out.add(found)
         else:
-            left_out.add(LeftOut(reason="unknown machine", name=row.instance_type))
+            known[row] = found
     return known, frozenset(left_out)
 
 
@@ -221,11 +218,11 @@ def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:
 
 
 def _build_row_anomaly(row: ListedPrice, code: Code, message: str) -> Anomaly:
-    return Anomaly(code=code, what=format_key(row.key), message=message, sku=row.sku, url=row.url)
+    return Anomaly(code=code, what=format_key(row.key), message=message, sku=row.sku or None, url=row.url)
 
 
 def _build_part_anomaly(part: PricePart, code: Code, message: str) -> Anomaly:
-    return Anomaly(code=code, what=part.label, message=message, rejects_part=True)
+    return Anomaly(code=code, what=part.label, message=message, refuses=True)
 
 
 def format_key(key: OfferKey) -> str:

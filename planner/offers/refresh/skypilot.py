@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,13 +61,10 @@ class SkyPilotCatalog(PriceSource):
     def __init__(self, provider: str, specs: InstanceSpecs, *, file: Path | None = None) -> None:
         self.provider = provider
         self.name = f"skypilot-{provider}"
+        self.label = f"{provider} (SkyPilot)"
         self._specs = specs
         self._file = file
         self._rows: list[ListedPrice | LeftOut] | None = None
-
-    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return a single part, or one per requested region."""
-        return request.build_parts(f"{self.provider} (SkyPilot)", "on_demand", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the prices of all regions, or of the part's region: the lowest over the zones."""

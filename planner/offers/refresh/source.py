@@ -117,17 +117,6 @@ class RefreshRequest:
         variable = "GPUPLAN_ENDPOINT_" + source.upper().replace("-", "_")
         return (self.environ.get(variable) or self.endpoints.get(source) or default).rstrip("/")
 
-    def build_parts(self, label: str, *purchases: Purchase) -> list[PricePart]:
-        """Return the parts of a source with one response for all regions: one, or one per requested region."""
-        if self.regions in ((), ("all",)):
-            return [PricePart(region=ANYWHERE, purchases=purchases, label=label)]
-        return [PricePart(region=r, purchases=purchases, label=f"{label} {r}") for r in self.regions]
-
-    def build_regional_parts(self, label: str, *purchases: Purchase) -> list[PricePart]:
-        """Return one part per region: all regions of the catalog unless some are requested."""
-        regions = self.known_regions if self.regions in ((), ("all",)) else self.regions
-        return [PricePart(region=r, purchases=purchases, label=label.format(r)) for r in regions]
-
 
 class PriceSource(ABC):
     """Interface of a price source.
@@ -135,21 +124,32 @@ class PriceSource(ABC):
     Attributes:
         name: Name in settings and messages, such as `aws-bulk`.
         provider: Provider of the prices.
+        label: Name of a part in messages; with `{}` for a region if each is a response of its own.
+        purchases: Purchase options listed.
         is_complete: Whether the source lists everything that the provider offers, so that a missing offer is
             withdrawn.
     """
 
     name: str
     provider: str
+    label: str
+    purchases: tuple[Purchase, ...] = ("on_demand", "spot")
     is_complete = True
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
         return None
 
-    @abstractmethod
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return the parts that are accepted or rejected separately."""
+        """Return the parts that are accepted or rejected separately: one per region, or one for all regions."""
+        is_regional, regions = "{}" in self.label, request.regions
+        if regions in ((), ("all",)):
+            regions = request.known_regions if is_regional else (ANYWHERE,)
+        label = self.label if is_regional else f"{self.label} {{}}"
+        return [
+            PricePart(region=r, purchases=self.purchases, label=label.format(r).removesuffix(f" {ANYWHERE}"))
+            for r in regions
+        ]
 
     @abstractmethod
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:

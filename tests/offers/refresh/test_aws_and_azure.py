@@ -15,6 +15,7 @@ from gpuplan.offers.refresh.aws_public import parse_offer_file
 from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs, parse_family
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.source import LeftOut
 from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
 from gpuplan.offers.rows import Offer
 from vendors import aws
@@ -111,7 +112,7 @@ def test_a_new_size_of_a_family_of_shares_is_not_taken_for_whole_gpus() -> None:
 
     for sizes in ([whole, share], [whole]):
         specs = build_instance_specs("aws", sizes, CATALOG.names)
-        assert specs.find_instance_spec(listed) is None
+        assert specs.find_instance_spec(listed) == LeftOut(reason="unknown machine", name="g6f.4xlarge")
         whole_gpu = specs.find_instance_spec(replace(listed, instance_type="g6.2xlarge"))
         assert whole_gpu == InstanceSpec("L4", 1, listed.vcpus, listed.memory_gib, status="active", complete=True)
 
@@ -163,7 +164,7 @@ def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
         with vendor(amazon(lines)) as server:
             outcome = refresh_aws(store, server.url)
 
-        assert code in [s.code for s in outcome.anomalies if s.rejects_part]
+        assert code in [s.code for s in outcome.anomalies if s.refuses]
         assert store.path("prices", "aws").read_bytes() == before
 
 

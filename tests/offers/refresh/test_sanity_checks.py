@@ -11,7 +11,7 @@ from factories import make_offer
 from gpuplan.offers.aliases import AcceleratorNames
 from gpuplan.offers.refresh.instance_types import InstanceSpec, InstanceSpecs
 from gpuplan.offers.refresh.sanity_checks import CheckedPart, check_part
-from gpuplan.offers.refresh.source import ListedPrice, PricePart
+from gpuplan.offers.refresh.source import LeftOut, ListedPrice, PricePart
 from gpuplan.offers.rows import Offer
 
 PART = PricePart(region="*", purchases=("on_demand", "spot"), label="all prices")
@@ -157,4 +157,8 @@ def test_a_machine_is_of_interest_if_it_is_known_or_said_to_have_an_accelerator(
     boxes = [listed("1.0", box=box) for box in (29, 30)]
     boxes.append(replace(boxes[1], is_accelerated=True))
 
-    assert [SPECS.is_of_interest(one) for one in boxes] == [True, False, True]
+    assert [SPECS.find_instance_spec(one) for one in boxes] == [
+        InstanceSpec("T4", 4.0, 8.0, 32.0),
+        LeftOut(reason="no accelerator", name="box-30"),
+        LeftOut(reason="unknown machine", name="box-30"),
+    ]
