@@ -217,13 +217,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stepper:
-    """A step that can be started and synchronized.
-
-    Args:
-        step: Starts one call of the compiled function.
-        synchronize: Waits for all started steps.
-        steps: Optimizer steps per call (`steps_per_execution`) [-].
-    """
+    """A call of the compiled function: its start, the wait for all that were started, and its steps [-]."""
 
     step: Callable[[], None]
     synchronize: Callable[[], None]

@@ -95,4 +95,4 @@ def test_a_starved_run_corrects_no_other_machine() -> None:
     (read,) = read_profile_rows(completed, source="timer.json")
     assert read.starved
     assert read.loading is not None
-    assert read.loading.per_core == pytest.approx(160)
+    assert read.loading.samples_per_s == pytest.approx(160)
