@@ -25,20 +25,14 @@ import typer
 from gpuplan.errors import GpuplanError
 from gpuplan.profile.device_probe import probe_device
 from gpuplan.profile.machine import read_device_state
-from gpuplan.profile.measuring_process import (
-    CHILD,
-    MEASURE_RESERVE_S,
-    ProcessResult,
-    RoundLimits,
-    count_together,
-    run_round,
-)
+from gpuplan.profile.measuring_process import CHILD, ProcessResult
 from gpuplan.records import to_plain
 from gpuplan.workload.options import WorkloadOptions
 
 from .campaign_kernels import Kernel
 from .campaign_plan import Device, Session, Unit, name_rows, plan
 from .campaign_process import ROTATED_BYTES
+from .campaign_round import MEASURE_RESERVE_S, RoundLimits, count_together, run_round
 from .campaign_rows import MEASURED, ROOT, DeviceProfile, convert_timing, read_profiles, write_csv
 from .campaign_steps import Step
 
@@ -269,9 +263,9 @@ def build_request(backend: str, unit: Unit, session: Session) -> tuple[str, dict
         trainer: dict[str, Any] = {"steps_per_execution": unit.steps_per_execution}
         if unit.jit_compile is not None:
             trainer["jit_compile"] = unit.jit_compile
-        return CHILD, {
+        return "lab.kernel_times" if on_gpu else CHILD, {
             **common, "reference": unit.model, "options": options.to_json(), "argv": [], "data": "synthetic",
-            "pipeline": False, "trainer": trainer, "kernels": on_gpu,
+            "pipeline": False, "trainer": trainer,
         }  # fmt: skip
     return "lab.campaign_process", {
         **common, "reference": "lab.campaign_process:main", "kernels": [kernel.to_json() for kernel in unit],

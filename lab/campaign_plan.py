@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuplan.profile.measuring_process import RoundLimits
 from gpuplan.profile.windows import MeasurementRules
 
 from .campaign_kernels import PRECISIONS, Kernel, chunk_kernels, list_kernels
+from .campaign_round import RoundLimits
 from .campaign_rows import MEASURED, DeviceProfile, read_profiles
 from .campaign_steps import PRECISIONS as STEP_PRECISIONS
 from .campaign_steps import Step, list_steps, select_precisions

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.profile.child import Parent, set_products
-from gpuplan.profile.kernel_times import trace_kernels
 from gpuplan.profile.machine import describe_environment
 from gpuplan.profile.measure_model import get_torch_synchronize, is_out_of_memory
 from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
 
 from .campaign_kernels import BYTES, Kernel
+from .kernel_times import trace_kernels
 
 Step = Callable[[], Any]
 # From the number of sets of arguments, or the sets: what starts the kernel once, and what waits for it.

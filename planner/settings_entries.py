@@ -35,7 +35,7 @@ from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -153,14 +153,6 @@ def find_committed_price(
 
 # --- parser -----------------------------------------------------------------------------------------------
 
-_MODELS: dict[str, type[BaseModel]] = {
-    "tax": Tax,
-    "exchange_rate": ExchangeRate,
-    "discount": Discount,
-    "committed": CommittedPrice,
-    "machine": OwnMachine,
-}
-
 
 class _Entries(_Entry):
     """All entries of a settings file."""
@@ -196,7 +188,10 @@ def _build_error(key: str, error: ValidationError, where: str) -> UsageError:
     detail = error.errors(include_url=False)[0]
     *entry, field = detail["loc"][1:] or (key,)
     place = f" (entry {int(entry[0]) + 1})" if entry and isinstance(entry[0], int) else ""
-    fields = tuple(_MODELS[key].model_fields)
+    kinds = get_args(_Entries.model_fields[key].annotation)
+    fields = next(
+        tuple(kind.model_fields) for kind in kinds if isinstance(kind, type) and issubclass(kind, _Entry)
+    )
     if detail["type"] == "extra_forbidden":
         hint = near_names_hint(str(field), fields, see_all="docs/catalog.md")
         return UsageError(f"unknown field `{field}` in {where}{place}", hint=hint)

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 from gpuplan.predict.measurements import read_measurements
-from gpuplan.profile.measuring_process import ProcessResult, RoundLimits
+from gpuplan.profile.measuring_process import ProcessResult
 from gpuplan.profile.statistics import summarize
 from gpuplan.workload.reference import parse_reference
 
 from lab import campaign, campaign_plan
 from lab.campaign_kernels import Kernel, chunk_kernels, list_kernels
 from lab.campaign_plan import STEP_RULES, Session
+from lab.campaign_round import RoundLimits
 from lab.campaign_rows import SCHEMA, DeviceProfile, convert_timing, write_csv
 from lab.campaign_steps import NETWORKS, PRECISIONS, Step, list_steps
+from lab.kernel_times import trace_kernels
 
 ENVIRONMENT = {
     "host": {"processor": "Xeon", "load_1_min": 0.5},
@@ -269,3 +271,8 @@ def test_the_sister_chip_comes_first_among_others(
         2,
         1,
     ]
+
+
+def test_a_backend_without_profiler_loses_no_row() -> None:
+    """A reason instead of kernels: nothing traces TensorFlow."""
+    assert "tensorflow" in trace_kernels("tensorflow", print, print)["message"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.profile.measuring_process import CHILD, RoundLimits, run_round
+from gpuplan.profile.measuring_process import CHILD
 from gpuplan.records import to_plain
 from gpuplan.workload.options import WorkloadOptions
 
@@ -20,6 +20,7 @@ from lab.campaign import build_request
 from lab.campaign_kernels import Kernel, list_kernels
 from lab.campaign_plan import QUICK_RULES, Session
 from lab.campaign_process import OPERATIONS, _linearize, build_program
+from lab.campaign_round import RoundLimits, run_round
 from lab.campaign_rows import ROOT
 
 os.environ.setdefault("KERAS_BACKEND", "jax")

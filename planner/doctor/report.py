@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -26,29 +27,16 @@ from .software import EXTRAS, BackendReport, find_installed_backends, probe_back
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationFinding:
-    """A problem of an installation.
+    """A problem of an installation, in one line, and its remedy."""
 
-    Args:
-        level: `error` if gpuplan cannot work; `warning` if a feature is unavailable or numbers may be off.
-        text: One-line description.
-        hint: Remedy.
-    """
-
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning"]  # gpuplan cannot work, or a feature is missing or numbers may be off
     text: str
     hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFolder:
-    """A folder of gpuplan.
-
-    Args:
-        name: Purpose.
-        path: Path.
-        files, size_bytes: Number of files and total size; 0 if it does not exist.
-        writable: Whether it, or the nearest existing parent, is writable.
-    """
+    """A folder of gpuplan; of one that does not exist, whether its nearest existing parent is writable."""
 
     name: str
     path: Path
@@ -98,13 +86,7 @@ def _inspect(name: str, path: Path) -> DataFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialLocation:
-    """Locations of a provider's credentials.
-
-    Args:
-        provider: Provider name as in the catalog.
-        where: Names of variables and files; empty if none was found.
-        needed_for: Features that require them.
-    """
+    """Variables and files with a provider's credentials, empty if none was found, and features that need them."""
 
     provider: str
     where: tuple[str, ...]
@@ -168,8 +150,13 @@ def examine_installation(*, environ: Mapping[str, str], today: date, ask_devices
     from .._version import __version__
 
     findings: list[InstallationFinding] = []
-    settings = _load_settings(environ, findings)
-    catalog = _load_catalog(settings, findings)
+    settings, catalog = Settings(origins={}), None
+    with _noting(findings):
+        settings = load_settings(environ=environ)
+    with _noting(findings):
+        loaded = load_user_catalog(settings)
+        _ = loaded.offers  # the whole catalog can be read
+        catalog = loaded
     packages, folders = read_versions(), list_folders(settings)
     backends = probe_backends(find_installed_backends()) if ask_devices else []
     findings += [
@@ -201,29 +188,14 @@ def examine_installation(*, environ: Mapping[str, str], today: date, ask_devices
     return plain
 
 
-def _load_settings(environ: Mapping[str, str], findings: list[InstallationFinding]) -> Settings:
-    """Load the settings; if that fails, add a finding and return the defaults."""
+@contextmanager
+def _noting(findings: list[InstallationFinding]) -> Iterator[None]:
+    """Add an error that affects every command to the findings."""
     try:
-        return load_settings(environ=environ)
+        yield
     except GpuplanError as error:
-        findings.append(_convert_error(error))
-        return Settings(origins={})
-
-
-def _load_catalog(settings: Settings, findings: list[InstallationFinding]) -> Catalog | None:
-    """Load the whole catalog; if that fails, add a finding and return None."""
-    try:
-        catalog = load_user_catalog(settings)
-        _ = catalog.offers
-        return catalog
-    except GpuplanError as error:
-        findings.append(_convert_error(error))
-        return None
-
-
-def _convert_error(error: GpuplanError) -> InstallationFinding:
-    """Convert an error that affects every command to a finding."""
-    return InstallationFinding(level="error", text=str(error), hint=error.hint or "see `gpuplan --help`")
+        hint = error.hint or "see `gpuplan --help`"
+        findings.append(InstallationFinding(level="error", text=str(error), hint=hint))
 
 
 def _read_host() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..offers.clouds import CLOUDS
 from ..profile.device_probe import run_probe
+from ..profile.run import BACKENDS
 
 # Optional packages that may affect results or failures.
 OPTIONAL_PACKAGES = (
@@ -29,13 +30,7 @@ OPTIONAL_PACKAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """An extra of the package, `pip install 'gpuplan[NAME]'`.
-
-    Args:
-        name: Name in brackets.
-        purpose: Purpose.
-        modules: Imported modules; the extra is installed if all are found.
-    """
+    """An extra of the package, `pip install 'gpuplan[NAME]'`, and the modules that it installs."""
 
     name: str
     purpose: str
@@ -98,19 +93,12 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-BACKENDS = ("jax", "tensorflow", "torch")
 TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendReport:
-    """Devices of a backend.
-
-    Args:
-        name: `jax`, `tensorflow` or `torch`.
-        facts: Platform, device, number and memory; None if it failed.
-        error: Reason for the failure, in one line.
-    """
+    """Platform, device, number and memory of a backend; None if it failed, with the reason in one line."""
 
     name: str
     facts: Mapping[str, Any] | None

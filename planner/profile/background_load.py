@@ -17,13 +17,7 @@ MAX_REPORTED = 3  # reported processes [-]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherProcess:
-    """Another process.
-
-    Args:
-        pid: Process ID.
-        name: Process name.
-        cores: Mean number of cores it used [-].
-    """
+    """Another process, and the mean number of cores that it used [-]."""
 
     pid: int
     name: str
@@ -94,11 +88,7 @@ class LoadMonitor:
     """Monitor of processor time, by the measured processes and by others."""
 
     def __init__(self, own: Iterable[int]) -> None:
-        """Start counting.
-
-        Args:
-            own: IDs of measured processes, whose children are included.
-        """
+        """Start counting; `own`: IDs of measured processes, whose children are included."""
         import psutil
 
         self._roots = set(own)

@@ -97,7 +97,6 @@ def _measure(one: Configured, backend: str, device: Device | None, *, end_s: flo
             options=WorkloadOptions(mode=one.workload.mode),
             rules=MeasurementRules.for_each_process(processes=1, together_s=windows_s),
             several=ProcessLimits(fewest=1, most=1),
-            trace=False,
             brief=True,
             limit_s=limit_s,
         )

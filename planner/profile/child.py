@@ -28,7 +28,7 @@ from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 from .device_probe import require_device
 from .machine import describe_environment, read_backend_facts
-from .measure_model import MeasuredModel, is_out_of_memory, measure_model
+from .measure_model import MeasuredModel, Trace, is_out_of_memory, measure_model
 from .windows import MeasurementRules, Meter
 
 STDOUT, STDERR = 1, 2
@@ -36,11 +36,11 @@ STDOUT, STDERR = 1, 2
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
-def main(request_path: str) -> NoReturn:
-    """Answer a request and end the process."""
+def main(request_path: str, trace: Trace | None = None) -> NoReturn:
+    """Answer a request and end the process; `trace`: see `measure_model`."""
     parent, path = Parent(), Path(request_path)
     try:
-        _answer(json.loads(path.read_text(encoding="utf-8")), parent, path.parent)
+        _answer(json.loads(path.read_text(encoding="utf-8")), parent, path.parent, trace)
     except Exception as error:
         parent.fail(error)
     parent.finish("failed", kind="failed", message="the model was never measured", hint=None)
@@ -96,7 +96,7 @@ class Parent:
         )
 
 
-def _answer(request: dict[str, Any], parent: Parent, folder: Path) -> None:
+def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace | None) -> None:
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -114,7 +114,7 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path) -> None:
         facts["build_s"] = time.perf_counter() - started_s
         watch.stop()  # no other thread may run during the measurement
         try:
-            row = _measure(concrete, request, parent, facts)
+            row = _measure(concrete, request, parent, facts, trace)
         except Exception as error:  # in the measurement, not in the user's code
             parent.fail(error)
         parent.finish("done", row=row)
@@ -173,7 +173,7 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
 
 
 def _measure(
-    concrete: ExecutableModel, request: dict[str, Any], parent: Parent, facts: dict[str, Any]
+    concrete: ExecutableModel, request: dict[str, Any], parent: Parent, facts: dict[str, Any], trace: Trace | None
 ) -> MeasuredValues:
     from .input_pipeline import MOST_S, measure_pipeline
 
@@ -208,7 +208,7 @@ def _measure(
         rules=rules,
         tell=parent.send_window,
         wait=parent.wait_for_device if request.get("wait") else None,
-        kernels=request.get("kernels", False),
+        trace=trace,
     )
     values["prepare"] |= facts
     return values | {"pipeline": pipeline, "batch_size": batch_size}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from ..errors import UsageError
 from ..profile_schema import PROFILE_SCHEMA, EpochRecord, MemoryRecord, ProfileDocument, RowRecord, Split, Timing
@@ -126,17 +126,13 @@ def _build_message(results: Sequence[ProcessResult]) -> str | None:
 
 def _compute_largest(memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
     """Return the maximum of each value over all processes; None without any."""
-    if not memories:
-        return None
-    return {
-        "device_peak_bytes": _max_known(memory["device_peak_bytes"] for memory in memories),
-        "host_peak_bytes": _max_known(memory["host_peak_bytes"] for memory in memories),
-        "host_growth_bytes": _max_known(memory.get("host_growth_bytes") for memory in memories),
+    known = {
+        name: max(
+            (value for one in memories if (value := cast("int | None", one.get(name))) is not None), default=None
+        )
+        for name in ("device_peak_bytes", "host_peak_bytes", "host_growth_bytes")
     }
-
-
-def _max_known(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+    return cast("MemoryRecord", known) if memories else None
 
 
 def compute_epoch(row: RowRecord, *, samples: int | None, batch_size: int) -> EpochRecord:

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..profile_schema import PipelineRecord
 from ..units import MIB
-from ..workload.capture.feeding import count_samples, iter_batches, read_processor_s
+from ..workload.capture.feeding import Pull, count_samples
 from ..workload.options import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
+from .windows import MeasurementRules, Meter
 
 MOST_S = 4.0  # time limit per number of workers [s]
 WORKERS = (1, 2)  # numbers of workers to try besides the script's [-]
@@ -50,27 +51,17 @@ def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float =
 def _measure_workers(
     fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
 ) -> PipelineRecord:
-    batches = iter_batches(fed)
-    begin_s, cpu_s = time.perf_counter(), read_processor_s()
-    end_s = begin_s
-    steps_s: list[float] = []
-    counts: list[int] = []
-    warm_until = begin_s + WARM_UP_SHARE * most_s
-    since_s, seen = begin_s, 0
-    for _ in batches:
-        end_s = time.perf_counter()
-        seen += 1
-        if end_s - since_s < WINDOW_S:
-            continue
-        if end_s >= warm_until:
-            steps_s.append((end_s - since_s) / seen)
-            counts.append(seen)
-        since_s, seen = end_s, 0
-        if end_s - begin_s >= most_s:
-            break
-    spent_s = read_processor_s() - cpu_s
-    cores = spent_s / max(end_s - begin_s, 1e-9)
-    return build_pipeline_record(steps_s, counts, batch_size=batch_size, workers=workers, cores=cores)
+    pull = Pull(fed, unused=1, most=None, clock=time.perf_counter)
+    pull.run(most_s)
+    pull.thread.join(most_s)  # which stops its workers
+    meter = Meter(
+        MeasurementRules(window_s=WINDOW_S, settle_windows=2, settle_within=0.0, warm_up_s=WARM_UP_SHARE * most_s)
+    )
+    for end_s in list(pull.ends_s):
+        meter.ended(end_s)
+    return build_pipeline_record(
+        meter.steps_s, meter.counts, batch_size=batch_size, workers=workers, cores=pull.cores
+    )
 
 
 def build_pipeline_record(

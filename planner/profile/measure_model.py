@@ -12,7 +12,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..profile_schema import MeasuredValues, Timing
-from .kernel_times import trace_kernels
 from .machine import read_device_peak_bytes, read_resident_peak_bytes
 from .windows import MeasurementRules, Meter, time_windows
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from .recorder import Epoch
 
 Tell = Callable[[str, Meter], None]
+Trace = Callable[[str, "Stepper"], dict[str, Any]]
 # Messages of the frameworks for exhausted memory.
 OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
@@ -84,7 +84,7 @@ def measure_model(
     rules: MeasurementRules,
     tell: Tell,
     wait: Callable[[], None] | None = None,
-    kernels: bool = False,
+    trace: Trace | None = None,
 ) -> MeasuredValues:
     """Measure a configuration: times, warm-up, raw samples, memory.
 
@@ -93,7 +93,7 @@ def measure_model(
         rules: Rules to start and stop.
         tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
         wait: Called after a first step, which compiles; what follows has the device to itself. None: in one go.
-        kernels: Whether the kernels of the step alone are traced at the end.
+        trace: Called at the end with backend and step alone; returns the kernels of the step.
     """
     before_bytes = read_resident_peak_bytes()
     first_s = None
@@ -120,10 +120,8 @@ def measure_model(
         "host_peak_bytes": peak_bytes,
         "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
     }
-    if stepper is not None and kernels:
-        values["kernels"] = trace_kernels(
-            subject.backend, stepper.step, stepper.synchronize, steps_per_call=stepper.steps
-        )
+    if stepper is not None and trace is not None:
+        values["kernels"] = trace(subject.backend, stepper)
     return values
 
 
@@ -219,13 +217,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stepper:
-    """A step that can be started and synchronized.
-
-    Args:
-        step: Starts one call of the compiled function.
-        synchronize: Waits for all started steps.
-        steps: Optimizer steps per call (`steps_per_execution`) [-].
-    """
+    """A call of the compiled function: its start, the wait for all that were started, and its steps [-]."""
 
     step: Callable[[], None]
     synchronize: Callable[[], None]

@@ -31,11 +31,11 @@ class ProfileRequest:
         argv: Arguments of a script.
         rules: Start and stop rules of each process.
         several: Number of processes for each configuration.
-        trace: Whether to add the workload of each row, which estimates need.
         answer_s: Time until the answer; processes that would end later are not started, except a first one of
             each configuration, and only that one also measures the step alone and epochs. None for no limit [s].
         limit_s: Time limit of each process, from its start; None for no limit [s].
-        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
+        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no
+            workload is added to the rows, which estimates need.
         typed: Command-line options given, so that no advice repeats them.
 
     Raises:
@@ -52,7 +52,6 @@ class ProfileRequest:
     argv: tuple[str, ...] = ()
     rules: MeasurementRules = field(default_factory=MeasurementRules)
     several: ProcessLimits = field(default_factory=ProcessLimits)
-    trace: bool = True
     answer_s: float | None = None
     limit_s: float | None = None
     brief: bool = False

@@ -67,7 +67,9 @@ def profile(
             raise
         finally:
             if measurement.results:
-                measurement.update_row(request)
+                measurement.row = build_row(
+                    measurement.results, asked=measurement.asked, rules=request.rules, options=request.typed
+                )
                 document["rows"] = [one.row for one in measurements]
                 environment = measurement.results[-1].environment
                 if environment is not None and document["environment"] is None:
@@ -75,7 +77,7 @@ def profile(
                     document["accelerator"] = find_accelerator_name(environment["device"])
                 keep(complete_profile(document))
     document["status"] = "complete"
-    if request.trace:
+    if not request.brief:
         _trace(document, request, base, on_event)
     return complete_profile(document)
 
@@ -99,14 +101,7 @@ def _iter_due(
 
 @dataclass(slots=True, kw_only=True)
 class _Measurement:
-    """Measurement of one configuration so far.
-
-    Args:
-        asked: Requested configuration.
-        results: Results of the processes so far.
-        row: Row of the profile built from the results.
-        took_s: Total time of the processes, from start to end [s].
-    """
+    """Measurement of one configuration: results of the processes so far, their row, and their total time [s]."""
 
     asked: Configuration
     results: list[ProcessResult] = field(default_factory=list)
@@ -146,10 +141,6 @@ class _Measurement:
             "pipeline": not self.results,
             "rules": to_plain(rules),
         }
-
-    def update_row(self, request: ProfileRequest) -> None:
-        """Build the row from the results so far."""
-        self.row = build_row(self.results, asked=self.asked, rules=request.rules, options=request.typed)
 
     def is_due(self, request: ProfileRequest) -> bool:
         """Return whether another process should measure."""

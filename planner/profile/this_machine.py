@@ -8,6 +8,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -78,11 +79,14 @@ def compute_key(workload: Workload, accelerator: Accelerator) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
+    return get_cache_folder("measured") / f"{compute_key(workload, accelerator)}.json"
+
+
 def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
     """Return what was measured of a step on this machine; None if nothing was."""
-    path = get_cache_folder("measured") / f"{compute_key(workload, accelerator)}.json"
     try:
-        found: StepHere = from_plain(StepHere, json.loads(path.read_bytes()))
+        found: StepHere = from_plain(StepHere, json.loads(_find_path(workload, accelerator).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found
@@ -147,8 +151,7 @@ def measure_step(
     }
     tell("timing steps here")
     steps_s = _run(request, options, tell)
-    took_s = time.monotonic() - began_s
-    found = StepHere(day=day, took_s=took_s)
+    found = StepHere(day=day, took_s=time.monotonic() - began_s)
     if steps_s:
         middle_s, ordered = statistics.median(steps_s), sorted(steps_s)
         tail = len(ordered) // 10
@@ -156,7 +159,10 @@ def measure_step(
         found = replace(found, step_s=middle_s, low_s=low_s, high_s=high_s)
     elif steps_s is not None:
         found = replace(found, least_s=LONGEST_STEP_S)
-    _keep(compute_key(workload, accelerator), found)
+    with suppress(OSError):  # where the folder cannot be written, it is measured again next time
+        path = _find_path(workload, accelerator)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(to_plain(found)))
     return found
 
 
@@ -195,13 +201,3 @@ def _run(request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[s
         return times["window"]
     slow = times["warm"][1:] or times["warm"]
     return slow if slow or process.result.is_late else None
-
-
-def _keep(key: str, step: StepHere) -> None:
-    """Keep a measured step; where the folder cannot be written, it is measured again next time."""
-    folder = get_cache_folder("measured")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / f"{key}.json", json.dumps(to_plain(step)))
-    except OSError:
-        return

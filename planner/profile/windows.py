@@ -93,7 +93,10 @@ class Meter:
         if long:
             self._close(elapsed_s)
         elif self._steps and self._counted:
-            self._extend(elapsed_s)
+            steps = self.counts[-1] + self._steps
+            self.steps_s[-1] = (self.steps_s[-1] * self.counts[-1] + elapsed_s) / steps
+            self.counts[-1] = steps
+            self._measured_s += elapsed_s
         self._since_s, self._steps, self._run, self._counted = None, 0, 0, False
         return long
 
@@ -110,21 +113,14 @@ class Meter:
             return False
         self._steps, self._run = self._steps + steps, self._run + steps
         elapsed_s = now_s - self._since_s
-        if elapsed_s <= 0.0 or not self._is_full(elapsed_s):
+        # The number of steps is fixed beforehand: windows limited by time would contain fewer steps when steps are
+        # slow, giving slow steps too much weight.
+        is_full = self._steps >= self._planned if self._planned else elapsed_s >= self.rules.window_s
+        if elapsed_s <= 0.0 or not is_full:
             return False
         self._close(elapsed_s)
         self._since_s, self._steps = now_s, 0
         return True
-
-    def _is_full(self, elapsed_s: float) -> bool:
-        """Return whether the window has enough steps.
-
-        Their number is fixed beforehand, not by time: time-limited windows would contain fewer steps when
-        steps are slow, giving slow steps too much weight.
-        """
-        if self._planned:
-            return self._steps >= self._planned
-        return elapsed_s >= self.rules.window_s
 
     def _close(self, elapsed_s: float) -> None:
         step_s = elapsed_s / self._steps
@@ -138,12 +134,6 @@ class Meter:
         self._counted = True
         if self.why is None:
             self.why = self._enough()
-
-    def _extend(self, elapsed_s: float) -> None:
-        steps = self.counts[-1] + self._steps
-        self.steps_s[-1] = (self.steps_s[-1] * self.counts[-1] + elapsed_s) / steps
-        self.counts[-1] = steps
-        self._measured_s += elapsed_s
 
     def _plan(self, step_s: float) -> int:
         """Return the steps of the next window, so that equal windows fill the interval between pauses."""

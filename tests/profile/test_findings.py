@@ -148,7 +148,7 @@ def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(
                 backend="jax",
                 device="cpu",
                 rules=rules,
-                trace=False,
+                brief=True,
                 several=ProcessLimits(fewest=1, most=1),
             )
         )

@@ -55,11 +55,20 @@ class InputMeter:
         began_s = self._clock()
         rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
         if self._left_s > 0:
-            most = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED)
-            rate = _Pull(arguments, rate, most, self._clock).run(min(MOST_S, self._left_s))
+            rate = self._pull(arguments, rate, steps)
         self._left_s -= self._clock() - began_s
         self._known.append((data, rate))
         return rate
+
+    def _pull(self, arguments: Mapping[str, Any], rate: InputRate, steps: int | None) -> InputRate:
+        most, workers = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED), rate.workers or 1
+        most = max(1, most // workers * workers or most)  # whole rounds of the workers
+        pull = Pull(arguments, unused=PEEKED if rate.kind == "generator" else 1, most=most, clock=self._clock)
+        pull.run(min(MOST_S, self._left_s))
+        if len(pull.ends_s) < 2 or pull.ends_s[-1] <= pull.ends_s[0]:
+            return rate
+        samples_per_s = pull.samples / (pull.ends_s[-1] - pull.ends_s[0])
+        return replace(rate, samples_per_s=samples_per_s, cores=pull.cores, batches=len(pull.ends_s) - 1)
 
 
 def find_kind(data: Any) -> str:
@@ -84,42 +93,46 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Pull:
-    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks."""
+class Pull:
+    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks.
+
+    Attributes:
+        thread: Thread that pulls.
+        ends_s: End of the first batches, which are not timed, and of each one after them [s].
+        samples: Samples of the batches that are timed [-].
+        cores: Cores that the pipeline kept busy; 0 before the first batch [-].
+    """
 
     def __init__(
-        self, arguments: Mapping[str, Any], rate: InputRate, most: int, clock: Callable[[], float]
+        self, arguments: Mapping[str, Any], *, unused: int, most: int | None, clock: Callable[[], float]
     ) -> None:
-        workers = rate.workers or 1
-        self._most = max(1, most // workers * workers or most)  # whole rounds of the workers
-        self._arguments, self._rate, self._clock = arguments, rate, clock
+        self._arguments, self._unused, self._most, self._clock = arguments, unused, most, clock
+        self.thread = threading.Thread(target=self._pull, daemon=True)
         self._over = threading.Event()
-        self._first_s = self._last_s = self._first_processor_s = 0.0
-        self._unused = PEEKED if rate.kind == "generator" else 1
-        self._batches, self._samples = 0, 0
+        self._first_processor_s = self.cores = 0.0
+        self.ends_s: list[float] = []
+        self.samples = 0
 
-    def run(self, most_s: float) -> InputRate:
-        """Return what was pulled within a time [s]."""
-        threading.Thread(target=self._pull, daemon=True).start()
+    def run(self, most_s: float) -> None:
+        """Pull until there are enough batches, or a time is over [s]."""
+        self.thread.start()
         self._over.wait(most_s)
         self._over.set()
-        gone_s, batches, pulled_s = self._clock() - self._first_s, self._batches, self._last_s - self._first_s
-        if batches < 1 or pulled_s <= 0:
-            return self._rate
-        cores = (read_processor_s() - self._first_processor_s) / gone_s
-        return replace(self._rate, samples_per_s=self._samples / pulled_s, cores=cores, batches=batches)
+        if self.ends_s:
+            gone_s = max(self._clock() - self.ends_s[0], 1e-9)
+            self.cores = (read_processor_s() - self._first_processor_s) / gone_s
 
     def _pull(self) -> None:
         try:
             batches = iter_batches(self._arguments)
             for _ in itertools.islice(batches, self._unused):
                 self._first_processor_s = read_processor_s()
-                self._first_s = self._last_s = self._clock()
+                self.ends_s[:] = [self._clock()]
             for batch in itertools.islice(batches, self._most):
                 if self._over.is_set():
                     return
-                self._batches, self._samples = self._batches + 1, self._samples + (count_samples(batch) or 0)
-                self._last_s = self._clock()
+                self.samples += count_samples(batch) or 0
+                self.ends_s.append(self._clock())
         except Exception:  # the pipeline is the user's code: what came so far counts
             return
         finally:

@@ -1,12 +1,21 @@
-"""Device time of a step by kernel, from the framework's profiler, after the step was timed."""
+"""Device time of a step by kernel, from the framework's profiler, after the step was timed.
+
+    python -m lab.kernel_times request.json
+
+answers as `gpuplan.profile.child`, and adds the kernels of the step.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from gpuplan.profile.child import main
+from gpuplan.profile.measure_model import Stepper
 
 STEPS = 3
 MOST_KERNELS = 80
@@ -100,3 +109,12 @@ def _trace_torch(run: Action) -> list[Event]:
         for event in found.events()
         if event.device_type == device
     ]
+
+
+def trace_stepper(backend: str, stepper: Stepper) -> dict[str, Any]:
+    """Return the kernels of a step that was timed; see `trace_kernels`."""
+    return trace_kernels(backend, stepper.step, stepper.synchronize, steps_per_call=stepper.steps)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], trace=trace_stepper)
