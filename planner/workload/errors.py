@@ -12,8 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
-from .missing_data import describe_missing_data
-from .notebook import NOTEBOOK, find_cell
+from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -28,14 +28,12 @@ from ..errors import (
 )
 from ..model import Workload
 from ..script_text import can_train_after
-from .data_length import DataCounter
-from .feeding import InputMeter
+from .feeding import DataCounter, InputMeter
 from .for_loops import end_loops
 from .phases import PhaseRecorder
-from .run_script import EarlyEnd
-from .training_calls import StandIns, find_early_end
+from .run_script import EarlyEnd, follow_script
+from .training_calls import SearchBudget, StandIns, find_early_end
 from .training_loops import LoopCounter, LoopStep, TrainingLoops
-from .tuner_search import SearchBudget
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -85,7 +83,7 @@ class ScriptFollower(StandIns):
         with self._working():
             try:
                 feed = self._counter.complete(read_fit_inputs(arguments), arguments)
-                is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
+                is_new = self._recorder.add(model, feed, arguments, fit_call=self.count, calls=calls)
             except Exception as error:  # the data is the user's code
                 if not self.reached or isinstance(error, BackendError):
                     raise
@@ -117,7 +115,7 @@ class ScriptFollower(StandIns):
 
     def _add_runs(self, key: object, build: Callable[[], Workload], runs: int) -> None:
         try:
-            is_new = self._recorder.add_runs(key, build, fit_call=self._calls, runs=runs)
+            is_new = self._recorder.add_runs(key, build, fit_call=self.count, runs=runs)
         except GpuplanError as error:
             if not self.reached or isinstance(error, BackendError):
                 raise
@@ -226,46 +224,53 @@ class ScriptFollower(StandIns):
         os._exit(0)
 
 
-class SingleFit(StandIns):
-    """Training calls of a script of which one is used; the others return stand-ins."""
+def follow_one_fit(
+    path: Path,
+    use: Callable[[Any, dict[str, Any]], NoReturn],
+    *,
+    text: str,
+    argv: Sequence[str],
+    fit_call: int,
+    folder: Path | None = None,
+) -> NoReturn:
+    """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
-    def __init__(
-        self,
-        use: Callable[[Any, dict[str, Any]], NoReturn],
-        *,
-        fit_call: int,
-        own: Path,
-        folder: Path | None = None,
-    ) -> None:
-        """Start before the first call.
+    Args:
+        path, text, argv: As for `follow_script`.
+        use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
+        fit_call: Number of `fit()` calls before the one to use [-].
+        folder: As for `StandIns`.
 
-        Args:
-            use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
-            fit_call: Number of `fit()` calls before the one to use [-].
-            own, folder: As for `StandIns`.
-        """
-        super().__init__(own=own, folder=folder)
+    Raises:
+        CaptureError: The script failed, or ended before the call.
+    """
+    calls = _SingleFit(use, fit_call, own=path.parent, folder=folder)
+    follow_script(path, text=text, argv=argv, calls=calls)
+    raise CaptureError(
+        f"{text} called fit() {calls.count} times, fewer than when it was first traced",
+        hint="run the command again",
+    )
+
+
+class _SingleFit(StandIns):
+    def __init__(self, use: Callable[[Any, dict[str, Any]], NoReturn], fit_call: int, **where: Any) -> None:
+        super().__init__(**where)
         self._use_model, self._fit_call = use, fit_call
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Use the model, or return a stand-in of the history."""
-        if self._calls == self._fit_call:
-            self._use_model(model, arguments)
+        self._use_if_wanted(model, arguments)
         return super().fit(model, arguments)
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Use the model, or return stand-ins of the metrics."""
-        if self._calls == self._fit_call:
-            self._use_model(model, arguments)
+        self._use_if_wanted(model, arguments)
         end_loops()
         return super().train_on_batch(model, arguments)
 
-    def build_missing_error(self, text: str) -> CaptureError:
-        """Return the error for a script that ended before the call."""
-        return CaptureError(
-            f"{text} called fit() {self._calls} times, fewer than when it was first traced",
-            hint="run the command again",
-        )
+    def _use_if_wanted(self, model: Any, arguments: dict[str, Any]) -> None:
+        if self.count == self._fit_call:
+            self._use_model(model, arguments)
 
 
 USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]

@@ -25,8 +25,7 @@ from ..errors import (
     name_place,
     walk_traceback,
 )
-from ..notebook import NOTEBOOK, read_source
-from ..script_text import can_train_after, suggest_builders
+from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .for_loops import LOOP, compile_with_loops, iterate
 from .replaced_calls import replace_training_calls
 from .training_calls import StandIns, call_after_import

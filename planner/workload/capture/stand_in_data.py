@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import CaptureError, find_own_frame
-from ..missing_data import SWITCH, is_from_loader
 from ..options import DataTerms
+from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
 from .public_data import DataField, PublicData, find_public_data, read_public_data
-from .stand_in_datasets import replace_hugging_face, replace_tfds
-from .stand_in_files import build_text, write_folder
+from .stand_in_datasets import build_text, replace_hugging_face, replace_tfds, write_folder
 from .training_calls import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.

@@ -1,9 +1,13 @@
-"""Replacement of the calls with which a script trains, evaluates and predicts, and of their results."""
+"""Replacement of the calls with which a script trains, searches, evaluates and predicts, and of their results."""
 
 from __future__ import annotations
 
+import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -15,7 +19,6 @@ from ..build.fit_inputs import FitInputs, read_fit_inputs
 from .protect_files import FileProtection
 from .script_end import MetricHistory, MetricUse, UnknownMetric
 from .training_loops import TrainingLoops
-from .tuner_search import SearchBudget, find_budget, stand_in_for_results
 
 
 class StandIns:
@@ -33,13 +36,13 @@ class StandIns:
         self._use = MetricUse(str(own))
         self.own, self._folder = own, folder
         self._protection: FileProtection | None = None
-        self._calls = self._epoch = 0
+        self.count = self._epoch = 0
         self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property
     def reached(self) -> bool:
         """Whether a `fit()` was followed."""
-        return self._calls > 0
+        return self.count > 0
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Return the `History` of equal calls, and set it as the model's."""
@@ -65,7 +68,7 @@ class StandIns:
         self._protection = self._protection or FileProtection(
             self._folder, own=self.own, after_import=call_after_import
         )
-        self._calls += 1
+        self.count += 1
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return the metrics of a model, as `evaluate` does."""
@@ -187,3 +190,70 @@ class _Finder(MetaPathFinder):
 
 
 _waiting = _Finder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBudget:
+    """Work of a search.
+
+    Args:
+        model: Model of the default hyperparameters.
+        hyperparameters: The default hyperparameters.
+        arguments: Arguments of each trial's `fit()` by name.
+        trials: Trainings [-].
+        note: Sentence for the user.
+    """
+
+    model: Any
+    hyperparameters: Any
+    arguments: dict[str, Any]
+    trials: int
+    note: str
+
+
+def find_budget(tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
+    """Return the budget of a search.
+
+    Args:
+        tuner: Tuner of KerasTuner.
+        arguments, options: Arguments of `search()`, which are those of `fit()`.
+    """
+    import keras
+
+    hyperparameters = import_module("keras_tuner").HyperParameters()
+    model = tuner.hypermodel.build(hyperparameters)
+    bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    trials = _count_trials(tuner.oracle)
+    longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
+    if longest is not None:
+        given["epochs"] = int(longest)
+    trials *= int(getattr(tuner, "executions_per_trial", None) or 1)
+    note = (
+        f"the KerasTuner search is planned as its budget: {trials} trials x {given['epochs']} epochs of the model "
+        "with default hyperparameters; other values take more or less time"
+    )
+    return SearchBudget(model=model, hyperparameters=hyperparameters, arguments=given, trials=trials, note=note)
+
+
+def _count_trials(oracle: Any) -> int:
+    """Return the trainings of all epochs that a search amounts to [-].
+
+    Hyperband: max_epochs x log(max_epochs, factor)^2 epochs an iteration, by KerasTuner's documentation.
+    """
+    longest = getattr(oracle, "max_epochs", None)
+    if longest is None:
+        return int(getattr(oracle, "max_trials", None) or 1)
+    rounds = math.log(max(2, longest), getattr(oracle, "factor", 3)) ** 2
+    return max(1, math.ceil(rounds * int(getattr(oracle, "hyperband_iterations", 1))))
+
+
+def stand_in_for_results(tuner: Any, budget: SearchBudget) -> None:
+    """Let a tuner that searched nothing return the default hyperparameters and their models."""
+    hyperparameters = budget.hyperparameters
+    tuner.get_best_models = lambda num_models=1: [
+        tuner.hypermodel.build(hyperparameters) for _ in range(num_models)
+    ]
+    tuner.get_best_hyperparameters = lambda num_trials=1: [hyperparameters] * num_trials
+    tuner.results_summary = tuner.search_space_summary = lambda *args, **kwargs: None
