@@ -7,10 +7,12 @@ import json
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.error import URLError
 
 from ..errors import UsageError
@@ -23,15 +25,28 @@ KERAS_ONLY = "gpuplan plans Keras models; the nearest one will do: `gpuplan esti
 MOST_NAMED = 3
 
 
-def list_builders(path: Path) -> list[str]:
-    """Return the functions of a file that seem to build a model, in order; none for an unreadable file."""
-    try:
-        source = read_source(path)
-        tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError):
-        return []
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"))
-    return [one.name for one in functions if _BUILDS.search(ast.get_source_segment(source, one) or "")]
+def parse_file(path: Path) -> ast.Module | None:
+    """Return the syntax tree of a script or notebook; None for an unreadable file."""
+    with suppress(OSError, SyntaxError, ValueError):
+        return ast.parse(read_source(path))
+    return None
+
+
+def list_around(tree: ast.AST, line: int) -> list[Any]:
+    """Return the nodes that span a line."""
+    return [one for one in ast.walk(tree) if _get_line(one) <= line <= (getattr(one, "end_lineno", None) or 0)]
+
+
+def _list_functions(tree: ast.Module | None) -> dict[str, tuple[ast.FunctionDef, str]]:
+    """Return the functions of a module, each with its text, by name."""
+    functions = (node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.FunctionDef))
+    return {node.name: (node, ast.unparse(node)) for node in functions}
+
+
+def _list_builders(tree: ast.Module | None) -> list[str]:
+    """Return the functions of a module that seem to build a model, in order."""
+    found = _list_functions(tree).items()
+    return [name for name, (_, text) in found if not name.startswith("_") and _BUILDS.search(text)]
 
 
 def suggest_builders(text: str, path: Path) -> str:
@@ -41,7 +56,7 @@ def suggest_builders(text: str, path: Path) -> str:
         text: The file as the user named it.
         path: Its path.
     """
-    return " or ".join(f"`{text}:{name}`" for name in list_builders(path)[:MOST_NAMED])
+    return " or ".join(f"`{text}:{name}`" for name in _list_builders(parse_file(path))[:MOST_NAMED])
 
 
 # What trains, by the name of the call.
@@ -67,28 +82,21 @@ def can_train_after(places: Sequence[tuple[str, int]], *, is_loop_left: bool = F
 
 def _has_training_left(path: Path, line: int, after: int | None) -> bool:
     """Return whether a file trains some lines after one; None: after the loops around it."""
-    try:
-        tree = ast.parse(read_source(path))
-    except (OSError, SyntaxError, ValueError):
+    tree = parse_file(path)
+    if tree is None:
         return True
-    around = [node for node in ast.walk(tree) if _spans(node, line)]
+    around = list_around(tree, line)
     body: ast.AST = max((node for node in around if isinstance(node, _BODIES)), key=_get_line, default=tree)
-    loops = [
-        node for node in around if isinstance(node, (ast.For, ast.While)) and _get_line(node) > _get_line(body)
-    ]
+    loops = [node for node in around if isinstance(node, ast.For | ast.While) and node.lineno > _get_line(body)]
     if after is None:
         first = max([node.end_lineno or 0 for node in loops], default=line) + 1
     else:
-        first = min([_get_line(node) for node in loops], default=line + after)
+        first = min([node.lineno for node in loops], default=line + after)
     bodies = {node.name: _name_calls(node, 0) for node in ast.walk(tree) if isinstance(node, _BODIES)}
     trains = set(TRAINS)
     while more := {name for name, calls in bodies.items() if name not in trains and calls & trains}:
         trains |= more
     return bool(_name_calls(body, first) & trains)
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    return _get_line(node) <= line <= (getattr(node, "end_lineno", None) or 0)
 
 
 def _get_line(node: ast.AST) -> int:
@@ -204,26 +212,22 @@ def is_from_loader(error: BaseException) -> bool:
 
 
 def describe_missing_data(
-    error: BaseException, *, where: str, script: str, folders: Sequence[str], is_own: Callable[[str, str], bool]
+    error: BaseException, frames: Sequence[tuple[FrameType, int]], *, where: str, script: str, folder: str
 ) -> tuple[str, str] | None:
     """Return the message (empty to keep that of the error) and the hint for missing data; None for other errors.
 
     Args:
         error: The exception.
+        frames: Frames in the user's files that it went through, with their lines.
         where: Line of the user's file, or the script.
         script: Script as the user named it.
-        folders: Folders of the user's files; the script is in the first.
-        is_own: Function that returns whether a file lies in such a folder.
+        folder: Its folder.
     """
-    name = None if is_from_loader(error) else _find_missing_file(error)
-    if name is None and not is_from_loader(error):
+    is_download = is_from_loader(error)
+    name = None if is_download else _find_missing_file(error)
+    if name is None and not is_download:
         return None
-    path = Path(folders[0] if folders else ".", os.path.basename(script))
-    frames = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if any(is_own(frame.f_code.co_filename, folder) for folder in folders)
-    ]
+    path = Path(folder, os.path.basename(script))
     without = _suggest_without_data(frames, script, path) if script.endswith(".py") else ""
     first = _suggest_download(error) if name is None else _suggest_place(name, script, path)
     at = "" if os.path.isabs(name or "") else f" in {os.getcwd()}"
@@ -270,40 +274,30 @@ def _suggest_without_data(frames: Sequence[tuple[FrameType, int]], script: str, 
 
     A function is called after the file was imported, which must not load the same data.
     """
-    builders = _list_without_data(path, [frame for frame, _ in frames])
-    if not builders:
+    tree = parse_file(path)
+    builders = _list_without_data(tree, {frame.f_code.co_name for frame, _ in frames})
+    if tree is None or not builders:
         return ""
     command = f"`gpuplan estimate {script}:{builders[0]} --samples N --epochs N`"
     line = next((line for frame, line in frames if frame.f_code.co_name == "<module>"), 0)
-    if _is_below_main(path, line):
+    tests = [ast.unparse(node.test) for node in list_around(tree, line) if isinstance(node, ast.If)]
+    if any("__name__" in test for test in tests):
         return f"{command} plans its model without the data"
     return f'move what loads it below `if __name__ == "__main__":`, then {command} plans its model without it'
 
 
-def _list_without_data(path: Path, frames: Sequence[FrameType]) -> list[str]:
-    """Return the functions that build a model, need no argument and load no data."""
-    builders = list_builders(path)
-    tree = ast.parse(path.read_text(encoding="utf-8", errors="replace") if builders else "")
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    texts = {name: ast.unparse(node) for name, node in functions.items()}
-    loading = {frame.f_code.co_name for frame in frames} & functions.keys()
-    loading |= {name for name, text in texts.items() if _LOADS.search(text)}
+def _list_without_data(tree: ast.Module | None, failed: set[str]) -> list[str]:
+    """Return the functions that build a model, need no argument and load no data; `failed` did."""
+    functions = _list_functions(tree)
+    loading = failed & functions.keys() | {name for name, (_, text) in functions.items() if _LOADS.search(text)}
     for _ in functions:  # those that call one
-        loading |= {name for name, text in texts.items() if any(f"{one}(" in text for one in loading - {name})}
-    return [name for name in builders if name not in loading and not _needs_arguments(functions[name].args)]
+        loading |= {
+            name for name, (_, text) in functions.items() if any(f"{one}(" in text for one in loading - {name})
+        }
+    builders = [name for name in _list_builders(tree) if name not in loading]
+    return [name for name in builders if not _needs_arguments(functions[name][0].args)]
 
 
 def _needs_arguments(arguments: ast.arguments) -> bool:
     given = [*arguments.posonlyargs, *arguments.args]
     return len(given) > len(arguments.defaults) or any(one is None for one in arguments.kw_defaults)
-
-
-def _is_below_main(path: Path, line: int) -> bool:
-    """Return whether a line of a script runs only if it is started itself."""
-    tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    return any(
-        isinstance(node, ast.If)
-        and "__name__" in ast.unparse(node.test)
-        and node.lineno <= line <= (node.end_lineno or 0)
-        for node in tree.body
-    )

@@ -274,7 +274,8 @@ class _Task:
         """Write the first answer, and one for each further request about the model, until the parent ends."""
         _write(first, self._result_path)
         number = 0
-        while asked.get():
+        while True:
+            asked.get()
             number += 1
             request = (self._result_path.parent / f"request-{number}.json").read_bytes()
             try:

@@ -20,11 +20,10 @@ from ..errors import (
     BackendError,
     CaptureError,
     describe_error,
-    find_own_frame,
     find_own_places,
+    find_user_line,
     name_place,
     to_one_line,
-    walk_frames,
 )
 from ..model import Workload
 from ..script_text import can_train_after
@@ -33,7 +32,7 @@ from .for_loops import end_loops
 from .phases import PhaseRecorder
 from .run_script import EarlyEnd, follow_script
 from .training_calls import SearchBudget, StandIns, find_early_end
-from .training_loops import LoopCounter, LoopStep, TrainingLoops
+from .training_loops import LoopStep, TrainingLoops
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -46,6 +45,8 @@ class ScriptFollower(StandIns):
 
     Whatever ends the process after the first `fit()`, the phases so far are in the result file.
     """
+
+    loops: TrainingLoops
 
     def __init__(
         self,
@@ -73,24 +74,19 @@ class ScriptFollower(StandIns):
         self._saved_s = self._rested_s = time.monotonic()
         self._busy, self._is_watched = 0, False
         self._trace, self._assemble = trace, assemble
-        self.counter = LoopCounter(str(own))
-        self.loops = TrainingLoops(self.counter, self._add_loop)
+        self.loops = TrainingLoops(str(own), self._add_loop)
 
     # --- calls of the script ------------------------------------------------------------------------------
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Add a phase, and return its history."""
         with self._working():
+            is_new = False
             try:
                 feed = self._counter.complete(read_fit_inputs(arguments), arguments)
                 is_new = self._recorder.add(model, feed, arguments, fit_call=self.count, calls=calls)
             except Exception as error:  # the data is the user's code
-                if not self.reached or isinstance(error, BackendError):
-                    raise
-                cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
-                cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
-                self._recorder.unplanned[f"{self._line('fit()')} is not: {to_one_line(cause)}"] = None
-                is_new = False
+                self._leave_out("fit()", error)
             self._note_early_end(arguments)
             history = super().fit(model, arguments)
             self._start_watch()
@@ -100,7 +96,7 @@ class ScriptFollower(StandIns):
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Add a step, as often as its loop runs, and return unknown metrics."""
-        runs = self.counter.count(self.counter.find_place())
+        runs = self.loops.count(self.loops.find_place())
         with self._working():
             feed = read_fit_inputs(arguments)
             key = id(model), str(feed), len(model.trainable_variables)
@@ -117,14 +113,19 @@ class ScriptFollower(StandIns):
         try:
             is_new = self._recorder.add_runs(key, build, fit_call=self.count, runs=runs)
         except GpuplanError as error:
-            if not self.reached or isinstance(error, BackendError):
-                raise
-            cause = str(error).partition(f"{NOT_TRACED}: ")[2] or str(error)
-            self._recorder.unplanned[f"{self._line('the loop')} is not: {to_one_line(cause)}"] = None
+            self._leave_out("the loop", error)
             return
         if is_new:
             self._start_watch()
             self.save(partial=True)
+
+    def _leave_out(self, what: str, error: Exception) -> None:
+        """Note a call that cannot be planned; raise its error if it is the first, or may be on another backend."""
+        if not self.reached or isinstance(error, BackendError):
+            raise error
+        cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
+        cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
+        self._recorder.unplanned[f"{self._line(what)} is not: {to_one_line(cause)}"] = None
 
     def give_up_loop(self) -> None:
         """Note that a loop was left, so that its steps are unknown."""
@@ -176,8 +177,6 @@ class ScriptFollower(StandIns):
         try:
             feed = read_fit_inputs({**arguments, "steps_per_epoch": arguments.get("steps")})
             self._recorder.add_passes(kind, model, feed)
-        except GpuplanError as error:
-            self._note(f"{self._line(f'{kind}()')} is not counted: {error}")
         except Exception as error:  # the data is the user's code
             self._note(f"{self._line(f'{kind}()')} is not counted: {to_one_line(error)}")
 
@@ -192,10 +191,8 @@ class ScriptFollower(StandIns):
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame = find_own_frame(sys._getframe(1), str(self.own))
-        if frame is None:
-            return what
-        return f"{what} at {name_place(frame.f_code.co_filename, frame.f_lineno)}"
+        line = find_user_line(sys._getframe(1), (str(self.own),))
+        return what if line is None else f"{what} at {line}"
 
     # --- rest of the script -------------------------------------------------------------------------------
 
@@ -217,7 +214,7 @@ class ScriptFollower(StandIns):
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        places = find_own_places(walk_frames(frame), (str(self.own),))
+        places = [] if frame is None else find_own_places(frame, (str(self.own),))
         at = name_place(*places[-1]) if places else "a line"
         why = f"{at}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
         self.save(partial=False, ended=EarlyEnd(why, can_train_after(places)))

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file, walk_frames
+from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file
 from ..keras_layers import replacing
 from ..options import iter_specs
 from ..script_text import can_train_after
@@ -107,7 +107,7 @@ class _Followed:
         return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
 
     def _can_train(self) -> bool:
-        places = find_own_places(walk_frames(sys._getframe(2)), (str(self._calls.own),))
+        places = find_own_places(sys._getframe(2), (str(self._calls.own),))
         return not self._calls.reached or can_train_after(places)
 
     def route(self, name: str) -> None:

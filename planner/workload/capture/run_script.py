@@ -23,7 +23,6 @@ from ..errors import (
     find_own_places,
     find_user_line,
     name_place,
-    walk_traceback,
 )
 from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .for_loops import LOOP, compile_with_loops, iterate
@@ -67,7 +66,11 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         _raise_before_fit(faults, calls)
         if calls.reached:
             why = f"it ended with exit code {error.code}"
-            return None if error.code in (0, None) else _build_early_end(why, error, folders)
+            return (
+                None
+                if error.code in (0, None)
+                else EarlyEnd(why, can_train_after(find_own_places(error, folders)))
+            )
         raise _build_end_error(text, path, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)
@@ -75,13 +78,13 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
             _raise_for_other_backend(error, text, folders)
             line = find_user_line(error, folders)
             why = f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
-            return _build_early_end(why, error, folders)
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
         if isinstance(error, GpuplanError):
             raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
     except LoopGivenUpError as error:
         calls.give_up_loop()
-        places = find_own_places(walk_traceback(error), folders)
+        places = find_own_places(error, folders)
         why = f"a loop at {name_place(*places[-1])}, which runs for long"
         return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
@@ -98,10 +101,6 @@ def _raise_for_other_backend(error: Exception, text: str, folders: Sequence[str]
     if isinstance(fault, BackendError) and LAST_TRACE not in os.environ:
         fault.reached = True
         raise fault from error
-
-
-def _build_early_end(why: str, error: BaseException, folders: Sequence[str]) -> EarlyEnd:
-    return EarlyEnd(why, can_train_after(find_own_places(walk_traceback(error), folders)))
 
 
 def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:

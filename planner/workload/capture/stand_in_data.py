@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import CaptureError, find_own_frame
+from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
@@ -179,11 +179,10 @@ class StandInData:
         return str(folder)
 
     def _refuse_folder(self, path: str, *, needs_classes: bool, needs_samples: bool) -> NoReturn:
-        frame = find_own_frame(sys._getframe(1), str(self.own))
-        line = "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}: "
+        line = find_user_line(sys._getframe(1), (str(self.own),))
         flags = "--samples N " * needs_samples + "--assume classes=N" * needs_classes
         raise CaptureError(
-            f"{line}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
+            f"{f'{line}: ' if line else ''}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
             hint=f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is",
         )
 

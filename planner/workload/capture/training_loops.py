@@ -11,13 +11,14 @@ from functools import partial, update_wrapper
 from types import MethodType
 from typing import Any, NamedTuple
 
-from ..errors import CaptureError, find_own_places, is_own_file, walk_frames
+from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep
 from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
 
 LONGEST_COUNT_S = 10.0  # computing time of a loop whose length is found by running it
 HELD = "held_by_gpuplan"
+Place = tuple[tuple[str, int], ...]
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
 
 
@@ -41,50 +42,19 @@ class LoopStep(NamedTuple):
     compiled: bool
 
 
-class LoopCounter:
-    """Counter of the runs of calls in loops, each call by its place."""
-
-    def __init__(self, folder: str) -> None:
-        """Start; `folder`: of the user's own files."""
-        self._folder = folder
-        self._counted: dict[object, dict[ForLoop, int]] = {}
-        self._started_s: dict[object, float] = {}
-
-    def find_place(self) -> tuple[tuple[str, int], ...]:
-        """Return the lines of the user's files that lead to the call that runs."""
-        return tuple(find_own_places(walk_frames(sys._getframe(1)), (self._folder,)))
-
-    def count(self, place: tuple[tuple[str, int], ...], *, ends: bool = True) -> int:
-        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
-        if place in self._counted:
-            now_s = time.process_time()
-            if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
-                raise LoopGivenUpError
-        counted = self._counted.setdefault(place, {})
-        if is_in_while(place):
-            return 1
-        times = count_runs(counted)
-        if ends:
-            end_loops()
-        return times
-
-    def end(self, place: tuple[tuple[str, int], ...]) -> None:
-        """End the loops of a call, unless their length is found by running them."""
-        if not is_in_while(place):
-            end_loops()
-
-
 class TrainingLoops:
     """Steps of loops: functions that a backend compiles, or what runs between two updates."""
 
-    def __init__(self, counter: LoopCounter, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
+    def __init__(self, folder: str, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
         """Start before the first step.
 
         Args:
-            counter: Counter of runs.
+            folder: Folder of the user's own files.
             add: Function that takes a step: its place, how it is found, and for how many runs it stands.
         """
-        self._counter, self._add = counter, add
+        self._folder, self._add = folder, add
+        self._counted: dict[Place, dict[ForLoop, int]] = {}
+        self._started_s: dict[Place, float] = {}
         self._updates: Updates | None = None  # of the function that is traced
         self._pending: dict[object, int] = {}
         self._known: set[object] = set()
@@ -107,10 +77,28 @@ class TrainingLoops:
         finally:
             self._updates = None
 
+    def find_place(self) -> Place:
+        """Return the lines of the user's files that lead to the call that runs."""
+        return tuple(find_own_places(sys._getframe(1), (self._folder,)))
+
+    def count(self, place: Place, *, ends: bool = True) -> int:
+        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
+        if place in self._counted:
+            now_s = time.process_time()
+            if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
+                raise LoopGivenUpError
+        counted = self._counted.setdefault(place, {})
+        if is_in_while(place):
+            return 1
+        times = count_runs(counted)
+        if ends:
+            end_loops()
+        return times
+
     def add_compiled(self, build: Callable[[], LoopStep]) -> None:
         """Take a run of a compiled step, which ends its loops."""
-        place = self._counter.find_place()
-        self._add(place, build, self._counter.count(place))
+        place = self.find_place()
+        self._add(place, build, self.count(place))
 
     def enter(self, phase: Any) -> None:
         """Note that the backward pass or the update of a step begins."""
@@ -125,18 +113,18 @@ class TrainingLoops:
         if self._updates is not None:
             self._updates.append((optimizer, variables))
             return
-        place, rows = self._counter.find_place(), self._take_rows()
+        place, rows = self.find_place(), self._take_rows()
         running = {loop: loop.iteration for loop in list_running()}
         follows, self._last = bool(running.items() & self._last.items()), running
-        runs = self._counter.count(place, ends=False) + self._pending.get(place, 0)
+        runs = self.count(place, ends=False) + self._pending.get(place, 0)
         if not (follows or place in self._known or place in self._pending):
             self._pending[place] = runs
             return
         self._pending.pop(place, None)
         self._known.add(place)
         self._add(place, partial(_build_step, rows, [(optimizer, variables)], self.batch_size), runs)
-        if not self._pending:
-            self._counter.end(place)
+        if not self._pending and not is_in_while(place):
+            end_loops()
 
     def _take_rows(self) -> tuple[Any, ...]:
         """Return what ran since the last update; what runs is recorded from the first one on."""
