@@ -14,8 +14,9 @@ from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_ow
 from ..keras_layers import replacing
 from ..options import iter_specs
 from ..script_text import can_train_after
-from .training_calls import StandIns, call_after_import
+from .training_calls import StandIns
 from .training_loops import follow_jit, follow_tensorflow
+from .watch import call_after_import
 
 OWN_LOOP = "a loop of its own"
 UNCOMPILED = f"{OWN_LOOP} whose step is not under `jax.jit`"

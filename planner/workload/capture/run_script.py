@@ -27,8 +27,9 @@ from ..errors import (
 from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .for_loops import LOOP, compile_with_loops, iterate
 from .replaced_calls import replace_training_calls
-from .training_calls import StandIns, call_after_import
+from .training_calls import StandIns
 from .training_loops import LoopGivenUpError
+from .watch import call_after_import
 
 PLACEHOLDER = "pretrained.weights.h5"
 
@@ -65,12 +66,10 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     except SystemExit as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
+            if error.code in (0, None):
+                return None
             why = f"it ended with exit code {error.code}"
-            return (
-                None
-                if error.code in (0, None)
-                else EarlyEnd(why, can_train_after(find_own_places(error, folders)))
-            )
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
         raise _build_end_error(text, path, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)

@@ -17,8 +17,8 @@ from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
 from .public_data import DataField, PublicData, find_public_data, read_public_data
-from .stand_in_datasets import build_text, replace_hugging_face, replace_tfds, write_folder
-from .training_calls import call_after_import
+from .stand_in_datasets import build_text, or_else, replace_hugging_face, replace_tfds, write_folder
+from .watch import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.
 KERAS_PACKAGES = ("keras.src", "keras", "keras._tf_keras.keras")
@@ -94,10 +94,12 @@ class StandInData:
                 self._note(f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted")
             return build_keras_data(data, bound.arguments)
 
-        _replace(f"datasets.{name}", "load_data", _or_else(module.load_data, build))
+        _replace(f"datasets.{name}", "load_data", or_else(module.load_data, build, where=is_from_loader))
         if hasattr(module, "get_word_index"):
             words = data.fields[0].bound or 0
-            index = _or_else(module.get_word_index, lambda *_: {f"w{n}": n for n in range(1, words + 1)})
+            index = or_else(
+                module.get_word_index, lambda *_: {f"w{n}": n for n in range(1, words + 1)}, where=is_from_loader
+            )
             _replace(f"datasets.{name}", "get_word_index", index)
 
     def _replace_get_file(self) -> None:
@@ -110,7 +112,7 @@ class StandInData:
             bound.apply_defaults()
             return self._write_file(**bound.arguments)
 
-        replacement = _or_else(get_file, build)
+        replacement = or_else(get_file, build, where=is_from_loader)
         for module in ("utils.file_utils", "utils"):
             _replace(module, "get_file", replacement)
 
@@ -206,22 +208,6 @@ def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
         owner = sys.modules.get(f"{package}.{module}")
         if owner is not None and hasattr(owner, name):
             setattr(owner, name, function)
-
-
-def _or_else(load: Callable[..., Any], build: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that builds a stand-in where a loader of Keras cannot load."""
-
-    @wraps(load)
-    def load_or_build(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return load(*args, **kwargs)
-        except Exception as error:
-            found = build(*args, **kwargs) if is_from_loader(error) else None
-            if found is None:
-                raise
-            return found
-
-    return load_or_build
 
 
 # --- arrays of `keras.datasets` ---------------------------------------------------------------------------

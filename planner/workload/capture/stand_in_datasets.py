@@ -20,13 +20,37 @@ from typing import Any
 
 from ..errors import CaptureError
 from .public_data import DataField, PublicData, find_public_data
-from .training_calls import call_after_import
+from .watch import call_after_import
 
 Note = Callable[[str, PublicData], None]
 TFDS = "tensorflow_datasets"
 INSTALL = f"install `{TFDS}` where gpuplan is installed"
 WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
 ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
+
+
+def or_else(
+    load: Callable[..., Any], build: Callable[..., Any], *, where: Callable[[Exception], bool] = bool
+) -> Callable[..., Any]:
+    """Return a function that builds a stand-in where a loader cannot load.
+
+    Args:
+        load: The loader.
+        build: Function of the same arguments; returns None where it has no stand-in.
+        where: Function that tells whether to build one after an error; bool: after any.
+    """
+
+    @wraps(load)
+    def load_or_build(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(*args, **kwargs)
+        except Exception as error:
+            found = build(*args, **kwargs) if where(error) else None
+            if found is None:
+                raise
+            return found
+
+    return load_or_build
 
 
 def replace_tfds(note: Note) -> None:
@@ -37,19 +61,7 @@ def replace_tfds(note: Note) -> None:
         return
 
     def replace(module: Any) -> None:
-        load = module.load
-
-        @wraps(load)
-        def load_or_build(name: str, **how: Any) -> Any:
-            try:
-                return load(name, **how)
-            except Exception:
-                found = _load(note, name, **how)
-                if found is None:
-                    raise
-                return found
-
-        module.load = load_or_build
+        module.load = or_else(module.load, partial(_load, note))
 
     call_after_import(TFDS, replace)
 
@@ -237,23 +249,16 @@ def _as_numpy(tree: Any) -> Any:
 
 def replace_hugging_face(note: Note, module: Any) -> None:
     """Replace `datasets.load_dataset`."""
-    load = getattr(module, "load_dataset", None)
-    if load is None:  # a module of the user's own
-        return
 
-    @wraps(load)
-    def load_dataset(path: str, name: str | None = None, *args: Any, **how: Any) -> Any:
-        try:
-            return load(path, name, *args, **how)
-        except Exception:
-            data = None if how.get("streaming") else find_public_data("huggingface", path, name)
-            found = None if data is None else _build_splits(module, data, how.get("split"))
-            if data is None or found is None:
-                raise
+    def build(path: str, name: str | None = None, *args: Any, streaming: bool = False, **how: Any) -> Any:
+        data = None if streaming else find_public_data("huggingface", path, name)
+        found = None if data is None else _build_splits(module, data, how.get("split"))
+        if data is not None and found is not None:
             note(f"load_dataset({path!r})", data)
-            return found
+        return found
 
-    module.load_dataset = load_dataset
+    if hasattr(module, "load_dataset"):  # not in a module of the user's own
+        module.load_dataset = or_else(module.load_dataset, build)
 
 
 def _build_splits(module: Any, data: PublicData, split: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..device_layout import Strategy
 from ..script_text import list_around, parse_file
-from .training_calls import call_after_import
+from .watch import call_after_import
 
 PLACES = {  # of the strategies, in `tf.distribute`
     "MirroredStrategy": ("",),
