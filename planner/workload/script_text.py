@@ -50,12 +50,7 @@ def _list_builders(tree: ast.Module | None) -> list[str]:
 
 
 def suggest_builders(text: str, path: Path) -> str:
-    """Return MODEL arguments for the functions of a file that seem to build a model; empty for none.
-
-    Args:
-        text: The file as the user named it.
-        path: Its path.
-    """
+    """Return MODEL arguments for the functions of a file, named `text`, that seem to build a model."""
     return " or ".join(f"`{text}:{name}`" for name in _list_builders(parse_file(path))[:MOST_NAMED])
 
 
@@ -216,12 +211,7 @@ def describe_missing_data(
 ) -> tuple[str, str] | None:
     """Return the message (empty to keep that of the error) and the hint for missing data; None for other errors.
 
-    Args:
-        error: The exception.
-        frames: Frames in the user's files that it went through, with their lines.
-        where: Line of the user's file, or the script.
-        script: Script as the user named it.
-        folder: Its folder.
+    `frames` are those in the user's files; `where` is the line, or the script; `folder` that of the script.
     """
     is_download = is_from_loader(error)
     name = None if is_download else _find_missing_file(error)

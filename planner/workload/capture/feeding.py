@@ -28,22 +28,16 @@ def stop_measuring_inputs() -> None:
 
 
 class InputMeter:
-    """Meter of the pipelines of a script.
-
-    Args:
-        clock: Monotonic clock [s].
-    """
+    """Meter of the pipelines of a script."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._left_s = clock, MOST_SCRIPT_S
         self._known: list[tuple[Any, InputRate]] = []
 
     def measure(self, arguments: Mapping[str, Any], *, steps: int | None = None) -> InputRate | None:
-        """Return the throughput of the input of a call of `fit()`, measured once; None for stand-ins.
+        """Return the throughput of the input of a `fit()`, measured once; None for stand-ins.
 
-        Args:
-            arguments: Arguments of the call by name.
-            steps: Steps of the call, beyond which a generator may end; None if unknown [-].
+        `steps`: those of the call, beyond which a generator may end [-].
         """
         data = arguments["x"]
         kind = find_kind(data)
@@ -180,12 +174,7 @@ class DataCounter:
         self._left_s = MOST_SCRIPT_S
 
     def complete(self, feed: FitInputs, arguments: dict[str, Any]) -> FitInputs:
-        """Return an input with the counts that `fit()` would find by reaching the end of its data.
-
-        Args:
-            feed: Input of the call; its first batch may have been taken from a generator.
-            arguments: Arguments of the call by name.
-        """
+        """Return an input with the counts that `fit()` would find by reaching the end of its data."""
         held_out = arguments.get("validation_data")
         if feed.samples is None and (found := self._count(arguments["x"], taken=feed.batch_size or 0)):
             feed = replace(feed, steps_per_epoch=found[0], samples=found[1])

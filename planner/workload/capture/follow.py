@@ -31,7 +31,7 @@ from .feeding import DataCounter, InputMeter
 from .for_loops import end_loops
 from .phases import PhaseRecorder
 from .run_script import EarlyEnd, follow_script
-from .training_calls import SearchBudget, StandIns, find_early_end
+from .training_calls import StandIns, find_early_end
 from .training_loops import LoopStep, TrainingLoops
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
@@ -63,8 +63,7 @@ class ScriptFollower(StandIns):
         Args:
             trace, inputs: As for `PhaseRecorder`.
             assemble: Function that makes a workload of a step of a loop.
-            own: Folder of the user's own files.
-            folder: Folder of the result file.
+            own, folder: As for `StandIns`.
             save: Function that writes the answer.
         """
         super().__init__(own=own, folder=folder)
@@ -144,21 +143,16 @@ class ScriptFollower(StandIns):
             return super().predict(model, arguments)
         return model.predict(*[value for name, value in arguments.items() if name != "self"])
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
         """Take a search of KerasTuner as its trials, and note so."""
-        budget = super().search(tuner, arguments, options)
-        self._note(budget.note)
-        return budget
+        note = super().search(tuner, arguments, options)
+        self._note(note)
+        return note
 
     # --- answer -------------------------------------------------------------------------------------------
 
     def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
-        """Write the phases so far.
-
-        Args:
-            partial: Whether the script goes on.
-            ended: Why it ended early; None if it did not.
-        """
+        """Write the phases so far; `partial`: the script goes on, `ended`: it ended early."""
         self._saved_s = time.monotonic()
         notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
         if self._protection is not None:
@@ -233,10 +227,9 @@ def follow_one_fit(
     """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
     Args:
-        path, text, argv: As for `follow_script`.
+        path, text, argv, folder: As for `follow_script` and `StandIns`.
         use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
         fit_call: Number of `fit()` calls before the one to use [-].
-        folder: As for `StandIns`.
 
     Raises:
         CaptureError: The script failed, or ended before the call.
@@ -278,10 +271,8 @@ NeedDevices = Callable[[int, bool], NoReturn]
 def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
 
-    Args:
-        need: Function that ends the process, so that it is started again with a number of devices; its second
-            argument tells whether the script takes all devices that it finds.
-        given: Whether the number of devices was set for this process.
+    `need` ends the process, so that it is started again with a number of devices; its second argument tells
+    whether the script takes all that it finds. `given`: the number was set for this process.
     """
     from keras.src.backend import distribution_lib
 

@@ -77,8 +77,7 @@ def build_and_use(
         use: Function that receives the model; must end the process or raise.
         base: Base folder of references.
         scratch: Temporary folder.
-        options: Batch size, loss, optimizer and mode.
-        argv: Arguments of a script.
+        options, argv: Batch size, loss, optimizer and mode; arguments of a script.
 
     Raises:
         UsageError, CaptureError: As for tracing.

@@ -59,12 +59,7 @@ def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
 
 
 def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
-    """Let each descriptor be one of the file to write instead.
-
-    Args:
-        written: See `list_written`.
-        find: Function that returns the path of that file.
-    """
+    """Let each descriptor of `list_written` be one of the file to write instead, whose path `find` returns."""
     for number, path in written.items():
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         try:
@@ -133,9 +128,7 @@ class FileProtection:
     def __init__(self, folder: Path | None, *, own: Path) -> None:
         """Protect all files but those of the system and of caches.
 
-        Args:
-            folder: Temporary folder that the parent process removes; None for a new one.
-            own: Folder of the script.
+        `folder`: temporary, removed by the parent process; None for a new one. `own`: that of the script.
         """
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]

@@ -58,10 +58,7 @@ class _Patches:
 def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanError]) -> Callable[[], None]:
     """Replace what trains; return a function that restores it.
 
-    Args:
-        script: Name of the script.
-        calls: What happens instead of calls of Keras.
-        faults: Receives the errors that are raised in the script, which may catch them.
+    `faults` receives the errors that are raised in the script, which may catch them.
     """
     import keras
 

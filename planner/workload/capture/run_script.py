@@ -54,8 +54,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         How the script ended early after its first `fit()`; None if it did not.
 
     Raises:
-        CaptureError: The script failed or ended before `fit()`, or trains without it.
-        GpuplanError: Raised by the first `fit()`.
+        GpuplanError: The script failed or ended before `fit()`, trains without it, or its first `fit()` raised it.
     """
     faults: list[GpuplanError] = []
     undo = replace_training_calls(path.name, calls, faults)
@@ -190,8 +189,7 @@ def _skip_pictures() -> None:
 def skip_pretrained_weights() -> Callable[[], bool]:
     """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
 
-    Returns:
-        A function that returns whether any were skipped.
+    Return a function that tells whether any were skipped.
     """
     import keras
     from keras.src.utils import file_utils

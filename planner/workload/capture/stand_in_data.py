@@ -33,10 +33,7 @@ PLACEHOLDERS = "; its words are placeholders, so a vocabulary learned from them 
 class StandInData:
     """Replacements of the functions that load data: what they cannot reach is stood in for, and noted.
 
-    Args:
-        terms: Whether to download, and the size of folders that are missing.
-        folder: Temporary folder.
-        own: Folder of the user's own files.
+    `terms`: whether to download, and the size of folders that are missing; `own`: folder of the user's own files.
     """
 
     def __init__(self, terms: DataTerms, *, folder: Path, own: Path) -> None:
@@ -214,12 +211,7 @@ def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
 
 
 def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what `load_data` returns: pairs of arrays for training and test.
-
-    Args:
-        data: Row of the table.
-        given: Arguments of the call by name, including defaults.
-    """
+    """Return what `load_data` returns, by all arguments of the call: pairs of arrays for training and test."""
     if "test_split" in given:
         samples = SMALL_SAMPLES if given.get("version") == "small" else sum(data.sizes.values())
         first = int(samples * (1 - given["test_split"]))

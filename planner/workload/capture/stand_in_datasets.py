@@ -34,10 +34,7 @@ def or_else(
 ) -> Callable[..., Any]:
     """Return a function that builds a stand-in where a loader cannot load.
 
-    Args:
-        load: The loader.
-        build: Function of the same arguments; returns None where it has no stand-in.
-        where: Function that tells whether to build one after an error; bool: after any.
+    `build` takes the same arguments, and returns None where it has no stand-in; `where` tells after which errors.
     """
 
     @wraps(load)
@@ -304,13 +301,7 @@ RATE, SECONDS = 16_000, 1  # of audio
 
 
 def write_folder(folder: Path, numbers: Mapping[str, int], *, ending: str) -> None:
-    """Write folders of equal files, which take the room of one.
-
-    Args:
-        folder: Folder to create them in.
-        numbers: Number of files by folder.
-        ending: Ending of their names, which tells what they contain.
-    """
+    """Write folders with numbers of equal files of some ending, which take the room of one."""
     content, made = _build_content(ending), 0
     first = folder
     for name, number in numbers.items():
@@ -360,11 +351,7 @@ def build_words(number: int, words: int) -> str:
 
 
 def build_text(alphabet: str, characters: int) -> str:
-    r"""Return a text of a length that has all characters of an alphabet.
-
-    Args:
-        alphabet: Characters and ranges, like ` a-z`; `\n` is the end of a line.
-        characters: Length [-].
+    r"""Return a text of a length that has all characters of an alphabet like ` a-z`; `\n` is the end of a line.
 
     Example:
         >>> build_text("a-c .", 12)

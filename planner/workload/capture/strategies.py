@@ -30,11 +30,7 @@ class StrategyWatch:
         call_after_import("tensorflow", self._replace)
 
     def find(self, batch_size: int | None) -> Strategy | None:
-        """Return the strategy that was entered last; None without one, and where Keras does not run on TensorFlow.
-
-        Args:
-            batch_size: Samples of a batch of `fit()` [-].
-        """
+        """Return the strategy entered last, for a batch of `fit()` [-]; None unless Keras runs on TensorFlow."""
         if self._entered is None or os.environ.get("KERAS_BACKEND") != "tensorflow":
             return None
         name, devices = self._entered

@@ -10,7 +10,6 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,7 @@ class StandIns:
     loops: TrainingLoops | None = None  # where those of the script's own are followed
 
     def __init__(self, *, own: Path, folder: Path | None) -> None:
-        """Start before the first call, at the first epoch.
-
-        Args:
-            own: Folder of the user's own files.
-            folder: Folder for what the script writes after its first `fit()`; None for a temporary one.
-        """
+        """Start at the first epoch; `folder` takes what is written after the first `fit()`, None: a new one."""
         self._use = MetricUse(str(own))
         self.own, self._folder = own, folder
         self._protection: FileProtection | None = None
@@ -113,12 +107,29 @@ class StandIns:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)
         return build_predictions(model, known[key], samples=feed.samples or 1)
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
-        """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
-        budget = find_budget(tuner, arguments, options)
-        self.fit(budget.model, budget.arguments, calls=budget.trials)
-        stand_in_for_results(tuner, budget)
-        return budget
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+        """Take a search of KerasTuner, given the arguments of `fit()`, as its trials; return a note on them.
+
+        Each trains the model of the default hyperparameters, which the tuner then returns as the best.
+        """
+        import keras
+
+        defaults = import_module("keras_tuner").HyperParameters()
+        model = tuner.hypermodel.build(defaults)
+        bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
+        bound.apply_defaults()
+        longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
+        if longest is not None:
+            bound.arguments["epochs"] = int(longest)
+        trials = _count_trials(tuner.oracle) * int(getattr(tuner, "executions_per_trial", None) or 1)
+        self.fit(model, dict(bound.arguments), calls=trials)
+        tuner.get_best_models = lambda num_models=1: [tuner.hypermodel.build(defaults) for _ in range(num_models)]
+        tuner.get_best_hyperparameters = lambda num_trials=1: [defaults] * num_trials
+        tuner.results_summary = tuner.search_space_summary = lambda *args, **kwargs: None
+        return (
+            f"the KerasTuner search is planned as its budget: {trials} trials x {bound.arguments['epochs']} "
+            "epochs of the model with default hyperparameters; other values take more or less time"
+        )
 
 
 def count_epochs(arguments: dict[str, Any]) -> int:
@@ -155,51 +166,6 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchBudget:
-    """Work of a search.
-
-    Args:
-        model: Model of the default hyperparameters.
-        hyperparameters: The default hyperparameters.
-        arguments: Arguments of each trial's `fit()` by name.
-        trials: Trainings [-].
-        note: Sentence for the user.
-    """
-
-    model: Any
-    hyperparameters: Any
-    arguments: dict[str, Any]
-    trials: int
-    note: str
-
-
-def find_budget(tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
-    """Return the budget of a search.
-
-    Args:
-        tuner: Tuner of KerasTuner.
-        arguments, options: Arguments of `search()`, which are those of `fit()`.
-    """
-    import keras
-
-    hyperparameters = import_module("keras_tuner").HyperParameters()
-    model = tuner.hypermodel.build(hyperparameters)
-    bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
-    bound.apply_defaults()
-    given = dict(bound.arguments)
-    trials = _count_trials(tuner.oracle)
-    longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
-    if longest is not None:
-        given["epochs"] = int(longest)
-    trials *= int(getattr(tuner, "executions_per_trial", None) or 1)
-    note = (
-        f"the KerasTuner search is planned as its budget: {trials} trials x {given['epochs']} epochs of the model "
-        "with default hyperparameters; other values take more or less time"
-    )
-    return SearchBudget(model=model, hyperparameters=hyperparameters, arguments=given, trials=trials, note=note)
-
-
 def _count_trials(oracle: Any) -> int:
     """Return the trainings of all epochs that a search amounts to [-].
 
@@ -212,22 +178,12 @@ def _count_trials(oracle: Any) -> int:
     return max(1, math.ceil(rounds * int(getattr(oracle, "hyperband_iterations", 1))))
 
 
-def stand_in_for_results(tuner: Any, budget: SearchBudget) -> None:
-    """Let a tuner that searched nothing return the default hyperparameters and their models."""
-    hyperparameters = budget.hyperparameters
-    tuner.get_best_models = lambda num_models=1: [
-        tuner.hypermodel.build(hyperparameters) for _ in range(num_models)
-    ]
-    tuner.get_best_hyperparameters = lambda num_trials=1: [hyperparameters] * num_trials
-    tuner.results_summary = tuner.search_space_summary = lambda *args, **kwargs: None
-
-
 # --- metrics, which are unknown -------------------------------------------------------------------------------
 
 # Parts of the names of metrics that grow as training goes on; all others fall.
 GROWING = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "score", "r2", "psnr", "ssim")
 CHOICE = re.compile(r"arg(min|max|sort)|\.index\(|sorted\(|key=")  # of an epoch or a model
-COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 ARITHMETIC = ("add", "sub", "mul", "truediv", "pow", "mod", "floordiv")
 
 
@@ -235,11 +191,7 @@ class MetricUse:
     """Recorder of the lines whose result depends on an unknown metric."""
 
     def __init__(self, folder: str) -> None:
-        """Start without records.
-
-        Args:
-            folder: Folder of the user's own files.
-        """
+        """Start without records; `folder`: of the user's own files."""
         self._folder = folder
         self.notes: dict[str, str] = {}
 
@@ -267,13 +219,7 @@ class UnknownMetric(float):
 
     @classmethod
     def of_epoch(cls, name: str, epoch: int, use: MetricUse) -> UnknownMetric:
-        """Return the stand-in of a metric after an epoch.
-
-        Args:
-            name: Name of the metric, which tells whether it grows or falls.
-            epoch: Epochs of all calls before it [-].
-            use: Recorder.
-        """
+        """Return the stand-in of a metric after some epochs of all calls; its name tells whether it grows."""
         falling = 1.0 / (epoch + 2.0)
         grows = any(part in name.lower() for part in GROWING)
         return cls.known_as(1.0 - falling if grows else falling, use)
@@ -362,14 +308,7 @@ class MetricHistory(dict[str, MetricList]):
     """`History.history` with stand-ins; a metric that is asked for by a name not foreseen exists too."""
 
     def __init__(self, names: Iterable[str], *, first_epoch: int, epochs: int, use: MetricUse) -> None:
-        """Fill in all metrics.
-
-        Args:
-            names: Names of the known metrics.
-            first_epoch: Epochs of all calls before [-].
-            epochs: Epochs of the call [-].
-            use: Recorder.
-        """
+        """Fill in the known metrics, for the epochs of a call after those of all calls before [-]."""
         self._range = range(first_epoch, first_epoch + epochs)
         self._use = use
         super().__init__({name: self._build(name) for name in names})

@@ -27,14 +27,7 @@ class LoopGivenUpError(BaseException):
 
 
 class LoopStep(NamedTuple):
-    """A step of a loop.
-
-    Args:
-        model: The model that it trains.
-        traced: Its operations and memory.
-        batch_size: Samples of a step [-].
-        compiled: Whether it is one XLA program, or run kernel by kernel.
-    """
+    """A step of a loop: the model that it trains, and whether it is one XLA program or runs kernel by kernel."""
 
     model: Any
     traced: TracedStep
@@ -46,12 +39,7 @@ class TrainingLoops:
     """Steps of loops: functions that a backend compiles, or what runs between two updates."""
 
     def __init__(self, folder: str, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
-        """Start before the first step.
-
-        Args:
-            folder: Folder of the user's own files.
-            add: Function that takes a step: its place, how it is found, and for how many runs it stands.
-        """
+        """Start; `add` takes a step: its place, how it is found, and for how many runs it stands [-]."""
         self._folder, self._add = folder, add
         self._counted: dict[Place, dict[ForLoop, int]] = {}
         self._started_s: dict[Place, float] = {}
@@ -202,10 +190,7 @@ class _Optimizers:
 def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
     """Return a replacement of `jax.jit` that follows the functions of the user's own files.
 
-    Args:
-        loops: Receives the steps.
-        folder: Folder of the user's own files.
-        has_trained: Function that tells whether a step was found before: other functions are then not computed.
+    Once a step was found (`has_trained`), functions that do not train are not computed.
     """
     import jax
 

@@ -33,8 +33,7 @@ STDIN = 0
 def end_with_parent() -> SimpleQueue[bytes]:
     """End the process group when the parent closes stdin; the user's code sees an empty stdin.
 
-    Returns:
-        Queue of the bytes that the parent writes to stdin.
+    Return a queue of the bytes that the parent writes to stdin.
     """
     written: SimpleQueue[bytes] = SimpleQueue()
     lifeline = os.dup(STDIN)
@@ -57,12 +56,7 @@ class PositionReporter:
     """Thread that reports the start of the user's code and the position of the main thread."""
 
     def __init__(self, folder: Path, *, own: str) -> None:
-        """Start reporting; call right before the user's code.
-
-        Args:
-            folder: Folder of `where.json` and `stuck.txt`.
-            own: Folder of the user's own files.
-        """
+        """Start reporting, right before the user's code, whose own files are in `own`."""
         self._own = own
         self._over = threading.Event()
         self._where = os.open(folder / WHERE, os.O_WRONLY | os.O_CREAT, 0o600)
