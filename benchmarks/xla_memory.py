@@ -128,16 +128,17 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
 
 def _load(model: str, options: WorkloadOptions) -> None:
-    from gpuplan.workload.capture import child
+    from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
+    from gpuplan.workload.build.from_reference import build_model
+    from gpuplan.workload.capture.child import import_keras
     from gpuplan.workload.capture.materialize import abstract_variables, set_precision
     from gpuplan.workload.reference import parse_reference
 
-    reference = parse_reference(model, base=ROOT)
-    child._import_keras("jax", "jax")
+    import_keras("jax", "jax")
     set_precision(options.precision)
-    request = {"base": str(ROOT), "states_devices": False}
     with abstract_variables():
-        child._build_model(reference, request, options, ()).assembler.assemble(options)
+        built = build_model(parse_reference(model, base=ROOT), base=ROOT, precision=options.precision)
+        ModelAssembler(built, run=RunProperties(text=model)).assemble(options)
 
 
 def main() -> int:

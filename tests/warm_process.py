@@ -99,7 +99,7 @@ _POPEN = subprocess.Popen
 def _start_server(path: Path, backend: str, packages: list[str]) -> subprocess.Popen[bytes]:
     """Start a server and wait until it accepts connections."""
     environment = os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    modules = [*packages, "keras", "gpuplan.workload.capture.lowering"]
+    modules = [*packages, "keras", "gpuplan.workload.capture.tracing_process"]
     modules += ["gpuplan.workload.trace.jax.step"] if backend == "jax" else []
     server = _POPEN([sys.executable, "-P", __file__, str(path), *modules], stdout=subprocess.PIPE, env=environment)
     assert server.stdout is not None

@@ -28,7 +28,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for overlays: else NumPy starts thre
 
 import numpy as np
 from gpuplan.workload.capture import overlays, protect_files
-from gpuplan.workload.capture.training_calls import call_after_import
 
 NEW = b"untrained"
 USER = 4  # argument
@@ -431,7 +430,7 @@ def main() -> None:
         import torch  # noqa: F401
 
         tf.function(lambda: tf.constant(1))()
-    protection = protect_files.FileProtection(temporary, own=here, after_import=call_after_import)
+    protection = protect_files.FileProtection(temporary, own=here)
     chosen = {name: write for kind in kinds for name, write in WRITERS[kind].items()}
     calls = {name: lambda write=write, name=name: write(here / name) for name, write in chosen.items()} | late
     for name, write in calls.items():

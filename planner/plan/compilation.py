@@ -20,7 +20,7 @@ from ..predict.compile.compiled_predictor import (
 )
 from ..predict.compile.worker import compile_step
 from ..workload.capture.load import compute_entry_key, read_entry, write_entry
-from ..workload.capture.lowering import LoweredStep, lower_step
+from ..workload.capture.tracing_process import LoweredStep, lower_step
 from ..workload.reference import parse_reference
 from .sharding import UNSHARDED
 

@@ -6,14 +6,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
-from .missing_data import describe_missing_data
-from .notebook import NOTEBOOK, find_cell
+from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
@@ -85,35 +84,33 @@ def describe_error(error: BaseException) -> str:
     return message if message.startswith(kind) else f"{kind}{message}"
 
 
-def find_user_line(error: BaseException, folders: Sequence[str]) -> str | None:
-    """Return `file.py, line N` of the innermost frame in the user's folders."""
-    places = find_own_places(walk_traceback(error), folders)
-    return name_place(*places[-1]) if places else None
-
-
 def name_place(file: str, line: int) -> str:
     """Return a place in a file for the user; in a notebook, the cell and its line."""
     cell, line = find_cell(Path(file), line)
     return f"{os.path.basename(file)}, {f'cell {cell}, ' if cell else ''}line {line}"
 
 
-def walk_traceback(error: BaseException) -> list[tuple[str, int]]:
-    """Return file and line of each frame that an exception went through, the outermost first."""
-    return [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+def list_own_frames(start: BaseException | FrameType, folders: Sequence[str]) -> list[tuple[FrameType, int]]:
+    """Return the frames in the user's own files, with their lines, the outermost first.
+
+    Of an exception, those that it went through; of a frame, those that led to it.
+    """
+    if isinstance(start, BaseException):
+        walked = list(traceback.walk_tb(start.__traceback__))
+    else:
+        walked = list(traceback.walk_stack(start))[::-1]
+    return [one for one in walked if any(is_own_file(one[0].f_code.co_filename, folder) for folder in folders)]
 
 
-def walk_frames(frame: FrameType | None) -> list[tuple[str, int]]:
-    """Return file and line of a frame and of those that called it, the outermost first."""
-    places = []
-    while frame is not None:
-        places.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return places[::-1]
+def find_own_places(start: BaseException | FrameType, folders: Sequence[str]) -> list[tuple[str, int]]:
+    """Return file and line of the frames in the user's own files, as for `list_own_frames`."""
+    return [(frame.f_code.co_filename, line) for frame, line in list_own_frames(start, folders)]
 
 
-def find_own_places(places: Iterable[tuple[str, int]], folders: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the places in the user's own files."""
-    return [place for place in places if any(is_own_file(place[0], folder) for folder in folders)]
+def find_user_line(start: BaseException | FrameType, folders: Sequence[str]) -> str | None:
+    """Return `file.py, line N` of the innermost frame in the user's folders."""
+    places = find_own_places(start, folders)
+    return name_place(*places[-1]) if places else None
 
 
 def is_own_file(filename: str, folder: str) -> bool:
@@ -153,7 +150,8 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         return CaptureError(f"{where}: {to_one_line(error)}", hint=missing)
     at = f" ({line})" if line is not None else ""
     fault = f"{name} {doing}{at}: {describe_error(error)}"
-    missing_data = describe_missing_data(error, where=where, script=script, folders=folders, is_own=is_own_file)
+    own_frames, folder = list_own_frames(error, folders), folders[0] if folders else "."
+    missing_data = describe_missing_data(error, own_frames, where=where, script=script, folder=folder)
     message, hint = missing_data or ("", _build_hint(error, script))
     if message:
         return CaptureError(message, hint=hint)
@@ -281,11 +279,10 @@ def _find_used_backend(error: BaseException, folders: Sequence[str]) -> str | No
     Keras removes a layer's `call` from the traceback; the module that uses the layer remains.
     """
     found, in_layer = None, "Exception encountered when calling" in str(error)
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if any(is_own_file(frame.f_code.co_filename, folder) for folder in folders):
-            for name in list(frame.f_globals) if in_layer else frame.f_code.co_names:
-                package = getattr(frame.f_globals.get(name), "__name__", "").split(".")[0]
-                found = package if package in OTHER_BACKENDS else found
+    for frame, _ in list_own_frames(error, folders):
+        for name in list(frame.f_globals) if in_layer else frame.f_code.co_names:
+            package = getattr(frame.f_globals.get(name), "__name__", "").split(".")[0]
+            found = package if package in OTHER_BACKENDS else found
     return found
 
 

@@ -16,7 +16,7 @@ from gpuplan.plan import compilation
 from gpuplan.predict.compile import compiled_predictor as targets
 from gpuplan.predict.compile.compiled_predictor import CompiledStep
 from gpuplan.units import GIB
-from gpuplan.workload.capture.lowering import LoweredStep
+from gpuplan.workload.capture.tracing_process import LoweredStep
 from gpuplan.workload.options import WorkloadOptions
 
 Run = Callable[..., Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.capture.lowering import LoweredStep, lower_step
+from gpuplan.workload.capture.tracing_process import LoweredStep, lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 OPTIONS = WorkloadOptions(batch_size=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.workload.errors import name_place
-from gpuplan.workload.notebook import find_cell, read_source
+from gpuplan.workload.script_text import find_cell, read_source
 
 CELLS = [
     ("markdown", "# Title\nimport nothing"),

@@ -28,12 +28,9 @@ from .overlays import enter_namespace
 from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..build.assemble import ModelAssembler, RunProperties
     from ..build.fit_inputs import FitInputs
     from ..model import Workload
-    from .stand_in_data import StandInData
     from .training_loops import LoopStep
 
 INTERRUPTED = 130
@@ -48,7 +45,7 @@ def main(request_path: str, result_path: str) -> NoReturn:
     _enter_namespace(request, Path(request_path).parent)
     asked = end_with_parent()
     try:
-        answer = _answer(request, Path(result_path), asked)
+        answer = _Task(request, Path(result_path)).answer(asked)
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except GpuplanError as error:
@@ -90,43 +87,7 @@ def _end() -> NoReturn:
     os._exit(0)
 
 
-def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]) -> dict[str, Any]:
-    from .follow import follow_mesh
-    from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
-    from .stand_in_data import StandInData
-
-    options = WorkloadOptions.from_json(request["options"])
-    base = Path(request["base"])
-    reference = parse_reference(request["reference"], base=base)
-    on_jax = request["trace_on"] == "jax"
-    _import_keras(request["trace_on"], request["backend"])
-    set_precision(options.precision)
-    own = reference.folder(base)
-    PositionReporter(result_path.parent, own=str(own))
-    stand_ins = StandInData(DataTerms(**request["data"]), folder=result_path.parent, own=own).install()
-    if on_jax:
-
-        def need(devices: int, takes_all: bool) -> NoReturn:
-            message = f"`{reference.text}` asks for {devices} devices"
-            error = DeviceCountError(message, devices=devices, takes_all=takes_all)
-            _finish(_build_error_answer(error), result_path)
-
-        follow_mesh(need, given=options.devices is not None)
-    with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
-        notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
-        if reference.kind == "script":
-            _run_script(reference, request, options, notes, result_path, stand_ins=stand_ins)
-        from .lowering import build_answer
-
-        assembler = _build_model(reference, request, options, notes, stand_ins)
-        answer = build_answer(assembler, options=options, request=request)
-        answer["files"] = _local_files(reference)
-        if request.get("keeps") and on_jax:
-            _answer_more(assembler, answer, result_path, asked)
-        return answer
-
-
-def _import_keras(backend: str, wanted_backend: str | None) -> None:
+def import_keras(backend: str, wanted_backend: str | None) -> None:
     """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
     os.environ["KERAS_BACKEND"] = backend
     gc.disable()  # an import creates no garbage, and looking for it takes a tenth of its time
@@ -158,134 +119,171 @@ def _backend_note() -> tuple[str, bool | None]:
     return f"{instead}traced on the {traced} backend, since its step cannot be traced on JAX", compiled
 
 
-def _run_script(
-    reference: Reference,
-    request: dict[str, Any],
-    options: WorkloadOptions,
-    notes: tuple[str, ...],
-    result_path: Path,
-    *,
-    stand_ins: StandInData,
-) -> NoReturn:
-    """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
-    from ..build.assemble import ModelAssembler, assemble_workload, build_workload
-    from ..build.fit_inputs import FitInputs
-    from .feeding import InputMeter
-    from .follow import ScriptFollower, SingleFit
-    from .run_script import follow_script
+class _Task:
+    """The run of a reference, as a request asks for it."""
 
-    path = reference.path or Path()
-    describe = _prepare_description(reference, request, notes, stand_ins, folder=path.parent)
+    def __init__(self, request: dict[str, Any], result_path: Path) -> None:
+        self._request, self._result_path = request, result_path
+        self._options = WorkloadOptions.from_json(request["options"])
+        self._base = Path(request["base"])
+        self._reference = parse_reference(request["reference"], base=self._base)
+        self._own = self._reference.folder(self._base)
 
-    def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        run = describe(_fit_notes(model, arguments, feed), feed=feed)
-        try:
-            return assemble_workload(model, run=run, options=options)
-        except BackendError as error:
-            if LAST_TRACE in os.environ:
-                raise CaptureError(str(error), hint=error.hint) from error
-            error.reached = follower.reached
-            raise
+    def answer(self, asked: SimpleQueue[bytes]) -> dict[str, Any]:
+        """Run the user's code, and return the answer unless it was written; `asked`: more requests."""
+        from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
+        from .run_script import skip_pretrained_weights
+        from .stand_in_data import StandInData
+        from .strategies import StrategyWatch
 
-    def assemble(step: LoopStep) -> Workload:
-        feed = FitInputs(batch_size=step.batch_size)
-        run = replace(describe((), feed=feed), compiled=step.compiled)
-        notes = [*run.notes, "planned from the step of the script's own loop"]
-        return build_workload(step.model, run, options, step.traced, batch_size=step.batch_size, notes=notes)
+        on_jax, folder = self._request["trace_on"] == "jax", self._result_path.parent
+        import_keras(self._request["trace_on"], self._request["backend"])
+        set_precision(self._options.precision)
+        PositionReporter(folder, own=str(self._own))
+        self._stand_ins = StandInData(DataTerms(**self._request["data"]), folder=folder, own=self._own).install()
+        if on_jax:
+            self._follow_mesh()
+        with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
+            self._notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
+            self._skipped, self._strategies = skip_pretrained_weights(), StrategyWatch()
+            if self._reference.kind == "script":
+                self._run_script()
+            assembler = self._build_model()
+            answer = self._build_answer(assembler)
+            answer["files"] = _local_files(self._reference)
+            if self._request.get("keeps") and on_jax:
+                self._answer_more(assembler, answer, asked)
+            return answer
 
-    def save(answer: dict[str, Any]) -> None:
-        files = _local_files(reference)
-        _write({**answer, "files": files, "as_stated": stand_ins.is_as_stated}, result_path)
+    def _follow_mesh(self) -> None:
+        from .follow import follow_mesh
 
-    def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
-        from ..build.fit_inputs import read_fit_inputs
-        from .lowering import build_answer
+        def need(devices: int, takes_all: bool) -> NoReturn:
+            message = f"`{self._reference.text}` asks for {devices} devices"
+            error = DeviceCountError(message, devices=devices, takes_all=takes_all)
+            _finish(_build_error_answer(error), self._result_path)
 
-        feed = read_fit_inputs(arguments)
-        run = describe(_fit_notes(model, arguments, feed), feed=feed)
-        save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
-        _end()
+        follow_mesh(need, given=self._options.devices is not None)
 
-    if request.get("lower") is not None:
-        calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
-        follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
-        raise calls.build_missing_error(reference.text)
-    inputs = InputMeter() if options.measures_input else None
-    folder = result_path.parent
-    follower = ScriptFollower(trace, assemble=assemble, own=path.parent, folder=folder, save=save, inputs=inputs)
-    ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
-    follower.save(partial=False, ended=ended)
-    _end()
+    def _describe(self, own: tuple[str, ...], **length: Any) -> RunProperties:
+        """Return the properties of a run with its own notes and its input."""
+        from ..build.assemble import RunProperties
 
-
-def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[str, ...]:
-    notes = []
-    validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
-    if validated and feed.validation_samples is None:
-        notes.append("validation after each epoch is not counted")
-    if model.steps_per_execution > 1:
-        notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")
-    return tuple(notes)
-
-
-def _build_model(
-    reference: Reference,
-    request: dict[str, Any],
-    options: WorkloadOptions,
-    notes: tuple[str, ...],
-    stand_ins: StandInData,
-) -> ModelAssembler:
-    """Build the model of a reference other than a script."""
-    from ..build.assemble import ModelAssembler
-    from ..build.from_reference import build_model
-
-    base = Path(request["base"])
-    describe = _prepare_description(reference, request, notes, stand_ins, folder=reference.folder(base))
-    model = build_model(reference, base=base, precision=options.precision)
-    return ModelAssembler(model, run=describe(()))
-
-
-def _prepare_description(
-    reference: Reference, request: dict[str, Any], notes: tuple[str, ...], stand_ins: StandInData, *, folder: Path
-) -> Callable[..., RunProperties]:
-    """Skip pretrained weights from now on, and return a function that describes a run by its notes and input."""
-    from ..build.assemble import RunProperties
-    from .run_script import skip_pretrained_weights
-    from .strategies import StrategyWatch
-
-    skipped, strategies = skip_pretrained_weights(), StrategyWatch()
-
-    def describe(own: tuple[str, ...], **length: Any) -> RunProperties:
         backend, compiled = _backend_note()
+        pretrained = (PRETRAINED,) if self._skipped() else ()
         return RunProperties(
-            text=reference.text,
-            folders=(str(folder),),
+            text=self._reference.text,
+            folders=(str(self._own),),
             compiled=compiled,
-            notes=(*notes, backend, *own, *stand_ins.notes, *((PRETRAINED,) if skipped() else ())),
-            states_devices=request["states_devices"],
-            strategy=strategies.find(length["feed"].batch_size if "feed" in length else None),
+            notes=(*self._notes, backend, *own, *self._stand_ins.notes, *pretrained),
+            states_devices=self._request["states_devices"],
+            strategy=self._strategies.find(length["feed"].batch_size if "feed" in length else None),
             **length,
         )
 
-    return describe
+    def _describe_fit(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> RunProperties:
+        notes = []
+        validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
+        if validated and feed.validation_samples is None:
+            notes.append("validation after each epoch is not counted")
+        if model.steps_per_execution > 1:
+            notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")
+        return self._describe(tuple(notes), feed=feed)
 
+    # --- scripts ------------------------------------------------------------------------------------------
 
-def _answer_more(
-    assembler: ModelAssembler, first: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]
-) -> NoReturn:
-    """Write the first answer, and one for each further request about the same model, until the parent ends."""
-    _write(first, result_path)
-    number = 0
-    while True:
-        asked.get()
-        number += 1
-        request = (result_path.parent / f"request-{number}.json").read_bytes()
+    def _run_script(self) -> NoReturn:
+        """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
+        from .feeding import InputMeter
+        from .follow import ScriptFollower, follow_one_fit
+        from .run_script import follow_script
+
+        path, folder, argv = self._reference.path or Path(), self._result_path.parent, self._request["argv"]
+        text = self._reference.text
+        if self._request.get("lower") is not None:
+            call = self._options.fit_call
+            follow_one_fit(path, self._lower, text=text, argv=argv, fit_call=call, folder=folder)
+        self._follower = ScriptFollower(
+            self._trace,
+            assemble=self._assemble_loop,
+            own=self._own,
+            folder=folder,
+            save=self._save,
+            inputs=InputMeter() if self._options.measures_input else None,
+        )
+        ended = follow_script(path, text=text, argv=argv, calls=self._follower)
+        self._follower.save(partial=False, ended=ended)
+        _end()
+
+    def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
+        from ..build.assemble import assemble_workload
+
+        run = self._describe_fit(model, feed, arguments)
         try:
-            workload = assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
-            answer = {"workload": workload.to_json(), "files": first["files"]}
-        except GpuplanError as error:
-            answer = _build_error_answer(error)
-        _write(answer, result_path.parent / f"result-{number}.json")
+            return assemble_workload(model, run=run, options=self._options)
+        except BackendError as error:
+            if LAST_TRACE in os.environ:
+                raise CaptureError(str(error), hint=error.hint) from error
+            error.reached = self._follower.reached
+            raise
+
+    def _assemble_loop(self, step: LoopStep) -> Workload:
+        from ..build.assemble import build_workload
+        from ..build.fit_inputs import FitInputs
+
+        size = step.batch_size
+        run = replace(self._describe((), feed=FitInputs(batch_size=size)), compiled=step.compiled)
+        notes = [*run.notes, "planned from the step of the script's own loop"]
+        return build_workload(step.model, run, self._options, step.traced, batch_size=size, notes=notes)
+
+    def _lower(self, model: Any, arguments: dict[str, Any]) -> NoReturn:
+        from ..build.assemble import ModelAssembler
+        from ..build.fit_inputs import read_fit_inputs
+
+        run = self._describe_fit(model, read_fit_inputs(arguments), arguments)
+        self._save(self._build_answer(ModelAssembler(model, run=run)))
+        _end()
+
+    def _save(self, answer: dict[str, Any]) -> None:
+        files = _local_files(self._reference)
+        _write({**answer, "files": files, "as_stated": self._stand_ins.is_as_stated}, self._result_path)
+
+    # --- other references ---------------------------------------------------------------------------------
+
+    def _build_model(self) -> ModelAssembler:
+        from ..build.assemble import ModelAssembler
+        from ..build.from_reference import build_model
+
+        model = build_model(self._reference, base=self._base, precision=self._options.precision)
+        return ModelAssembler(model, run=self._describe(()))
+
+    def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
+        """Return the traced workload; nothing for a lowered step, which is written to its path."""
+        from .materialize import lower_model
+
+        wanted = self._request.get("lower")
+        if wanted is None:
+            return {"workload": assembler.assemble(self._options).to_json()}
+        module = lower_model(assembler.model, assembler.run, self._options, platform=wanted["platform"])
+        Path(wanted["path"]).write_bytes(module)
+        return {}
+
+    def _answer_more(
+        self, assembler: ModelAssembler, first: dict[str, Any], asked: SimpleQueue[bytes]
+    ) -> NoReturn:
+        """Write the first answer, and one for each further request about the model, until the parent ends."""
+        _write(first, self._result_path)
+        number = 0
+        while True:
+            asked.get()
+            number += 1
+            request = (self._result_path.parent / f"request-{number}.json").read_bytes()
+            try:
+                workload = assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
+                answer = {"workload": workload.to_json(), "files": first["files"]}
+            except GpuplanError as error:
+                answer = _build_error_answer(error)
+            _write(answer, self._result_path.parent / f"result-{number}.json")
 
 
 def _local_files(reference: Reference) -> dict[str, str]:

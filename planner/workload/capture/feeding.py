@@ -1,4 +1,4 @@
-"""Throughput of the pipeline that feeds `fit()`: a few of its batches, pulled without training."""
+"""The data that feeds `fit()`: its throughput, from a few batches pulled without training, and its length."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..build.fit_inputs import FitInputs
 from ..model import InputRate
+from ..options import iter_specs
 
-MOST_S, MOST_SCRIPT_S = 3.0, 5.0  # of one pipeline, and of all pipelines of a script [s]
+MOST_S, MOST_SCRIPT_S = 3.0, 5.0  # of one pipeline, and of all of a script; so for its length [s]
 MOST_BATCHES = 20  # after the first, with which workers start and buffers fill [-]
 PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
 _KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
@@ -26,22 +28,16 @@ def stop_measuring_inputs() -> None:
 
 
 class InputMeter:
-    """Meter of the pipelines of a script.
-
-    Args:
-        clock: Monotonic clock [s].
-    """
+    """Meter of the pipelines of a script."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._left_s = clock, MOST_SCRIPT_S
         self._known: list[tuple[Any, InputRate]] = []
 
     def measure(self, arguments: Mapping[str, Any], *, steps: int | None = None) -> InputRate | None:
-        """Return the throughput of the input of a call of `fit()`, measured once; None for stand-ins.
+        """Return the throughput of the input of a `fit()`, measured once; None for stand-ins.
 
-        Args:
-            arguments: Arguments of the call by name.
-            steps: Steps of the call, beyond which a generator may end; None if unknown [-].
+        `steps`: those of the call, beyond which a generator may end [-].
         """
         data = arguments["x"]
         kind = find_kind(data)
@@ -181,3 +177,47 @@ def read_processor_s() -> float:
             continue
         total_s += times.user + times.system
     return total_s
+
+
+class DataCounter:
+    """Counter of batches and samples, once for each data object of a script."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, tuple[int, int] | None]] = {}  # by id; the object is kept alive
+        self._left_s = MOST_SCRIPT_S
+
+    def complete(self, feed: FitInputs, arguments: dict[str, Any]) -> FitInputs:
+        """Return an input with the counts that `fit()` would find by reaching the end of its data."""
+        held_out = arguments.get("validation_data")
+        if feed.samples is None and (found := self._count(arguments["x"], taken=feed.batch_size or 0)):
+            feed = replace(feed, steps_per_epoch=found[0], samples=found[1])
+        is_open = feed.validation_samples is None and not arguments.get("validation_steps")
+        if held_out is not None and is_open and (found := self._count(held_out, taken=0)):
+            often = arguments.get("validation_freq") or 1
+            feed = replace(feed, validation_samples=max(1, found[1] // often) if isinstance(often, int) else None)
+        return feed
+
+    def _count(self, data: Any, *, taken: int) -> tuple[int, int] | None:
+        """Return batches and samples; None where they are too many, or cannot be read twice."""
+        if id(data) not in self._known:
+            started_s = time.monotonic()
+            self._known[id(data)] = data, _count_in_time(data, min(MOST_S, self._left_s), taken)
+            self._left_s = max(0.0, self._left_s - (time.monotonic() - started_s))
+        return self._known[id(data)][1]
+
+
+def _count_in_time(data: Any, limit_s: float, taken: int) -> tuple[int, int] | None:
+    """Return batches and samples of data that is iterated to its end within a time; `taken` samples are gone."""
+    cardinality = getattr(data, "cardinality", None)
+    if hasattr(data, "__getitem__") or limit_s <= 0 or (cardinality is not None and int(cardinality()) == -1):
+        return None  # by index, or endless
+    is_iterator = isinstance(data, Iterator)
+    until_s, batches, samples = time.monotonic() + limit_s, int(is_iterator and taken > 0), is_iterator * taken
+    try:
+        for batch in data:
+            batches, samples = batches + 1, samples + int(next(iter_specs(batch)).shape[0])
+            if time.monotonic() > until_s:
+                return None
+    except Exception:  # the data is the user's code, which fails in its own time
+        return None
+    return (batches, samples) if batches else None

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -20,22 +20,19 @@ from ..errors import (
     BackendError,
     CaptureError,
     describe_error,
-    find_own_frame,
     find_own_places,
+    find_user_line,
     name_place,
     to_one_line,
-    walk_frames,
 )
 from ..model import Workload
 from ..script_text import can_train_after
-from .data_length import DataCounter
-from .feeding import InputMeter
+from .feeding import DataCounter, InputMeter
 from .for_loops import end_loops
 from .phases import PhaseRecorder
-from .run_script import EarlyEnd
+from .run_script import EarlyEnd, follow_script
 from .training_calls import StandIns, find_early_end
-from .training_loops import LoopCounter, LoopStep, TrainingLoops
-from .tuner_search import SearchBudget
+from .training_loops import LoopStep, TrainingLoops
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -48,6 +45,8 @@ class ScriptFollower(StandIns):
 
     Whatever ends the process after the first `fit()`, the phases so far are in the result file.
     """
+
+    loops: TrainingLoops
 
     def __init__(
         self,
@@ -64,8 +63,7 @@ class ScriptFollower(StandIns):
         Args:
             trace, inputs: As for `PhaseRecorder`.
             assemble: Function that makes a workload of a step of a loop.
-            own: Folder of the user's own files.
-            folder: Folder of the result file.
+            own, folder: As for `StandIns`.
             save: Function that writes the answer.
         """
         super().__init__(own=own, folder=folder)
@@ -75,24 +73,19 @@ class ScriptFollower(StandIns):
         self._saved_s = self._rested_s = time.monotonic()
         self._busy, self._is_watched = 0, False
         self._trace, self._assemble = trace, assemble
-        self.counter = LoopCounter(str(own))
-        self.loops = TrainingLoops(self.counter, self._add_loop)
+        self.loops = TrainingLoops(str(own), self._add_loop)
 
     # --- calls of the script ------------------------------------------------------------------------------
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Add a phase, and return its history."""
         with self._working():
+            is_new = False
             try:
                 feed = self._counter.complete(read_fit_inputs(arguments), arguments)
-                is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
+                is_new = self._recorder.add(model, feed, arguments, fit_call=self.count, calls=calls)
             except Exception as error:  # the data is the user's code
-                if not self.reached or isinstance(error, BackendError):
-                    raise
-                cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
-                cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
-                self._recorder.unplanned[f"{self._line('fit()')} is not: {to_one_line(cause)}"] = None
-                is_new = False
+                self._leave_out("fit()", error)
             self._note_early_end(arguments)
             history = super().fit(model, arguments)
             self._start_watch()
@@ -102,7 +95,7 @@ class ScriptFollower(StandIns):
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Add a step, as often as its loop runs, and return unknown metrics."""
-        runs = self.counter.count(self.counter.find_place())
+        runs = self.loops.count(self.loops.find_place())
         with self._working():
             feed = read_fit_inputs(arguments)
             key = id(model), str(feed), len(model.trainable_variables)
@@ -117,16 +110,21 @@ class ScriptFollower(StandIns):
 
     def _add_runs(self, key: object, build: Callable[[], Workload], runs: int) -> None:
         try:
-            is_new = self._recorder.add_runs(key, build, fit_call=self._calls, runs=runs)
+            is_new = self._recorder.add_runs(key, build, fit_call=self.count, runs=runs)
         except GpuplanError as error:
-            if not self.reached or isinstance(error, BackendError):
-                raise
-            cause = str(error).partition(f"{NOT_TRACED}: ")[2] or str(error)
-            self._recorder.unplanned[f"{self._line('the loop')} is not: {to_one_line(cause)}"] = None
+            self._leave_out("the loop", error)
             return
         if is_new:
             self._start_watch()
             self.save(partial=True)
+
+    def _leave_out(self, what: str, error: Exception) -> None:
+        """Note a call that cannot be planned; raise its error if it is the first, or may be on another backend."""
+        if not self.reached or isinstance(error, BackendError):
+            raise error
+        cause = str(error) if isinstance(error, GpuplanError) else describe_error(error)
+        cause = cause.partition(f"{NOT_TRACED}: ")[2] or cause
+        self._recorder.unplanned[f"{self._line(what)} is not: {to_one_line(cause)}"] = None
 
     def give_up_loop(self) -> None:
         """Note that a loop was left, so that its steps are unknown."""
@@ -145,21 +143,16 @@ class ScriptFollower(StandIns):
             return super().predict(model, arguments)
         return model.predict(*[value for name, value in arguments.items() if name != "self"])
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
         """Take a search of KerasTuner as its trials, and note so."""
-        budget = super().search(tuner, arguments, options)
-        self._note(budget.note)
-        return budget
+        note = super().search(tuner, arguments, options)
+        self._note(note)
+        return note
 
     # --- answer -------------------------------------------------------------------------------------------
 
     def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
-        """Write the phases so far.
-
-        Args:
-            partial: Whether the script goes on.
-            ended: Why it ended early; None if it did not.
-        """
+        """Write the phases so far; `partial`: the script goes on, `ended`: it ended early."""
         self._saved_s = time.monotonic()
         notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
         if self._protection is not None:
@@ -178,8 +171,6 @@ class ScriptFollower(StandIns):
         try:
             feed = read_fit_inputs({**arguments, "steps_per_epoch": arguments.get("steps")})
             self._recorder.add_passes(kind, model, feed)
-        except GpuplanError as error:
-            self._note(f"{self._line(f'{kind}()')} is not counted: {error}")
         except Exception as error:  # the data is the user's code
             self._note(f"{self._line(f'{kind}()')} is not counted: {to_one_line(error)}")
 
@@ -194,10 +185,8 @@ class ScriptFollower(StandIns):
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame = find_own_frame(sys._getframe(1), str(self.own))
-        if frame is None:
-            return what
-        return f"{what} at {name_place(frame.f_code.co_filename, frame.f_lineno)}"
+        line = find_user_line(sys._getframe(1), (str(self.own),))
+        return what if line is None else f"{what} at {line}"
 
     # --- rest of the script -------------------------------------------------------------------------------
 
@@ -219,53 +208,59 @@ class ScriptFollower(StandIns):
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        places = find_own_places(walk_frames(frame), (str(self.own),))
+        places = [] if frame is None else find_own_places(frame, (str(self.own),))
         at = name_place(*places[-1]) if places else "a line"
         why = f"{at}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
         self.save(partial=False, ended=EarlyEnd(why, can_train_after(places)))
         os._exit(0)
 
 
-class SingleFit(StandIns):
-    """Training calls of a script of which one is used; the others return stand-ins."""
+def follow_one_fit(
+    path: Path,
+    use: Callable[[Any, dict[str, Any]], NoReturn],
+    *,
+    text: str,
+    argv: Sequence[str],
+    fit_call: int,
+    folder: Path | None = None,
+) -> NoReturn:
+    """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
-    def __init__(
-        self,
-        use: Callable[[Any, dict[str, Any]], NoReturn],
-        *,
-        fit_call: int,
-        own: Path,
-        folder: Path | None = None,
-    ) -> None:
-        """Start before the first call.
+    Args:
+        path, text, argv, folder: As for `follow_script` and `StandIns`.
+        use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
+        fit_call: Number of `fit()` calls before the one to use [-].
 
-        Args:
-            use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
-            fit_call: Number of `fit()` calls before the one to use [-].
-            own, folder: As for `StandIns`.
-        """
-        super().__init__(own=own, folder=folder)
+    Raises:
+        CaptureError: The script failed, or ended before the call.
+    """
+    calls = _SingleFit(use, fit_call, own=path.parent, folder=folder)
+    follow_script(path, text=text, argv=argv, calls=calls)
+    raise CaptureError(
+        f"{text} called fit() {calls.count} times, fewer than when it was first traced",
+        hint="run the command again",
+    )
+
+
+class _SingleFit(StandIns):
+    def __init__(self, use: Callable[[Any, dict[str, Any]], NoReturn], fit_call: int, **where: Any) -> None:
+        super().__init__(**where)
         self._use_model, self._fit_call = use, fit_call
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Use the model, or return a stand-in of the history."""
-        if self._calls == self._fit_call:
-            self._use_model(model, arguments)
+        self._use_if_wanted(model, arguments)
         return super().fit(model, arguments)
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Use the model, or return stand-ins of the metrics."""
-        if self._calls == self._fit_call:
-            self._use_model(model, arguments)
+        self._use_if_wanted(model, arguments)
         end_loops()
         return super().train_on_batch(model, arguments)
 
-    def build_missing_error(self, text: str) -> CaptureError:
-        """Return the error for a script that ended before the call."""
-        return CaptureError(
-            f"{text} called fit() {self._calls} times, fewer than when it was first traced",
-            hint="run the command again",
-        )
+    def _use_if_wanted(self, model: Any, arguments: dict[str, Any]) -> None:
+        if self.count == self._fit_call:
+            self._use_model(model, arguments)
 
 
 USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]
@@ -276,10 +271,8 @@ NeedDevices = Callable[[int, bool], NoReturn]
 def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
 
-    Args:
-        need: Function that ends the process, so that it is started again with a number of devices; its second
-            argument tells whether the script takes all devices that it finds.
-        given: Whether the number of devices was set for this process.
+    `need` ends the process, so that it is started again with a number of devices; its second argument tells
+    whether the script takes all that it finds. `given`: the number was set for this process.
     """
     from keras.src.backend import distribution_lib
 

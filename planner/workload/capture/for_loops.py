@@ -45,8 +45,7 @@ _whiles: dict[str, list[tuple[int, int]]] = {}  # first and last lines, by file
 def count_runs(counted: dict[ForLoop, int]) -> int:
     """Return how often a call runs from now on in the loops of known length that run in this thread [-].
 
-    Args:
-        counted: Iteration of each loop at which the call was counted first: 0 runs are left for a later one.
+    `counted` has the iteration of each loop at which the call was counted first: 0 runs are left for a later one.
     """
     left = 0
     for loop in _list_known():

@@ -31,14 +31,7 @@ class KeptModel:
     def __init__(
         self, child: ScriptProcess, folder: Path, *, output: ScriptOutput, close: Callable[[], None]
     ) -> None:
-        """Take the process.
-
-        Args:
-            child: The process (`capture.child`).
-            folder: Folder of its requests and results.
-            output: What it prints.
-            close: Function that ends the process and deletes the folder.
-        """
+        """Take a process, the folder of its requests and results, and a function that ends both."""
         self._child, self._folder, self._output, self.close = child, folder, output, close
         self._asked = 0
 

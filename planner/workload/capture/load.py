@@ -19,10 +19,9 @@ from ...records import parse_json
 from ...units import MIB
 from ..errors import name_place, to_one_line
 from ..model import FORMAT, Workload
-from ..notebook import read_source
 from ..options import WorkloadOptions, compute_run_steps, get_keras_policy
 from ..reference import Reference, parse_reference
-from ..script_text import require_keras
+from ..script_text import read_source, require_keras
 from .tracing_process import trace_in_child
 
 SCHEMA = "gpuplan.cache/2"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import GpuplanError
-from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size
-from ..build.first_step import build_output, compile_model
-from ..build.fit_inputs import read_fit_inputs, validate_names
+from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size, without_device_pinning
+from ..build.first_step import build_output, build_training_state, compile_model
+from ..build.fit_inputs import pack_batch, read_fit_inputs, validate_names
 from ..build.layers_on_shapes import change_layers_on_shapes
 from ..build.model_facts import recompute_layers
 from ..errors import build_user_code_error
@@ -77,15 +77,14 @@ def build_and_use(
         use: Function that receives the model; must end the process or raise.
         base: Base folder of references.
         scratch: Temporary folder.
-        options: Batch size, loss, optimizer and mode.
-        argv: Arguments of a script.
+        options, argv: Batch size, loss, optimizer and mode; arguments of a script.
 
     Raises:
         UsageError, CaptureError: As for tracing.
     """
     from ..build.from_reference import build_model
-    from .follow import SingleFit
-    from .run_script import follow_script, skip_pretrained_weights
+    from .follow import follow_one_fit
+    from .run_script import skip_pretrained_weights
     from .stand_in_data import StandInData
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
@@ -100,9 +99,7 @@ def build_and_use(
             run = RunProperties(text=reference.text, feed=feed, folders=(str(folder),), notes=notes)
             use(build_executable(model, run, options, arguments))
 
-        calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
-        follow_script(reference.path, text=reference.text, argv=argv, calls=calls)
-        raise calls.build_missing_error(reference.text)
+        follow_one_fit(reference.path, on_fit, text=reference.text, argv=argv, fit_call=options.fit_call)
     model = build_model(reference, base=base, precision=options.precision)
     use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
 
@@ -135,6 +132,25 @@ def build_executable(
         arguments=arguments,
         notes=tuple(notes),
     )
+
+
+def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, platform: str) -> bytes:
+    """Return the serialized StableHLO module of a step."""
+    from ..trace.jax.stablehlo import export_step
+
+    ready = build_executable(model, run, options, None)
+    data, batch_size = ready.x, ready.batch_size
+    try:
+        if options.mode == "train":
+            data = pack_batch(ready.x, ready.y, ready.sample_weight, parts=run.feed.parts)
+            build_training_state(ready.model, data, ready.output, batch_size=batch_size)
+        with without_device_pinning(ready.model):
+            return export_step(ready.model, data, batch_size=batch_size, mode=options.mode, platform=platform)
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        doing = f"cannot be lowered for {platform}"
+        raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
 
 
 @contextmanager

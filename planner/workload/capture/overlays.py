@@ -40,12 +40,7 @@ def call(name: str, *arguments: str | bytes | int | None) -> int:
 
 
 def enter_namespace(folder: Path, needed: Iterable[str]) -> None:
-    """Give this process mounts of its own, if it has one thread and a copy of it can lay overlays.
-
-    Args:
-        folder: Temporary folder, in which the copy tries.
-        needed: As for `lay_overlays`.
-    """
+    """Give this process mounts of its own, if it has one thread and a copy of it can lay overlays in `folder`."""
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return
     copy = os.fork()

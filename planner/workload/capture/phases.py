@@ -105,12 +105,7 @@ class PhaseRecorder:
     def __init__(
         self, trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload], inputs: InputMeter | None = None
     ) -> None:
-        """Start without a phase.
-
-        Args:
-            trace: Function that traces the step of a model for an input, epochs and arguments of `fit()`.
-            inputs: Meter of the input of each phase; None to measure none.
-        """
+        """Start without a phase, with a function that traces the step of a `fit()`, and a meter of its input."""
         self._trace, self._inputs = trace, inputs
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}
@@ -123,18 +118,7 @@ class PhaseRecorder:
     def add(
         self, model: Any, feed: FitInputs, arguments: dict[str, Any], *, fit_call: int, calls: int = 1
     ) -> bool:
-        """Add equal calls of `fit()`; return whether the phase is new.
-
-        Args:
-            model: Keras model.
-            feed: Input of the call.
-            arguments: Arguments of the call by name.
-            fit_call: Number of calls before [-].
-            calls: Number of equal calls [-].
-
-        Raises:
-            GpuplanError: The step cannot be traced.
-        """
+        """Add equal calls of `fit()`, after `fit_call` others [-]; return whether the phase is new."""
         epochs = count_epochs(arguments)
         step_key = _compute_key(model, feed)
         length = (feed.samples, feed.steps_per_epoch, feed.validation_samples, epochs)
@@ -155,17 +139,7 @@ class PhaseRecorder:
         return is_new
 
     def add_runs(self, key: object, build: Callable[[], Workload], *, fit_call: int, runs: int) -> bool:
-        """Add runs of a step of a loop; return whether it is new.
-
-        Args:
-            key: What tells it from other steps.
-            build: Function that traces it.
-            fit_call: Number of calls that train before [-].
-            runs: Number of runs [-].
-
-        Raises:
-            GpuplanError: The step cannot be traced.
-        """
+        """Add runs of a step of a loop, known by its key, after `fit_call` calls [-]; return whether it is new."""
         phase, is_new = self._phases.get(key), key not in self._phases
         if phase is None:
             workload = replace(build(), samples=None, epochs=None, steps=0)
@@ -183,16 +157,7 @@ class PhaseRecorder:
                 phase.workload = replace(phase.workload, steps=None)
 
     def add_passes(self, kind: Literal["evaluate", "predict"], model: Any, feed: FitInputs) -> None:
-        """Add a call of `evaluate()` or `predict()` to the last phase that trained its model.
-
-        Args:
-            kind: Which of the two.
-            model: Keras model.
-            feed: Input of the call.
-
-        Raises:
-            CaptureError: No phase trained the model, or the samples cannot be counted.
-        """
+        """Add a call of `evaluate()` or `predict()` to the last phase that trained its model."""
         trained = [phase for phase in self._list_distinct() if model in phase.models]
         if not trained:
             raise CaptureError("no fit() before it trained this model")

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .overlays import has_namespace, lay_overlays, restrict_writes
+from .watch import call_after_import
 
 LARGEST_COPY_BYTES = 2**28  # a larger file is opened anew for reading alone
 READ_AND_WRITE, PRIVATE_IN_PLACE = 3, 0x12  # arguments of mmap
@@ -58,12 +59,7 @@ def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
 
 
 def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
-    """Let each descriptor be one of the file to write instead.
-
-    Args:
-        written: See `list_written`.
-        find: Function that returns the path of that file.
-    """
+    """Let each descriptor of `list_written` be one of the file to write instead, whose path `find` returns."""
     for number, path in written.items():
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         try:
@@ -125,19 +121,14 @@ FUNCTIONS = (
     ("tensorflow.python.lib.io.file_io", "atomic_write_string_to_file", 0, "wd"),
 )  # fmt: skip
 
-AfterImport = Callable[[str, Callable[[Any], None]], None]
-
 
 class FileProtection:
     """What keeps the user's files as they are from its creation on; it cannot be undone."""
 
-    def __init__(self, folder: Path | None, *, own: Path, after_import: AfterImport) -> None:
+    def __init__(self, folder: Path | None, *, own: Path) -> None:
         """Protect all files but those of the system and of caches.
 
-        Args:
-            folder: Temporary folder that the parent process removes; None for a new one.
-            own: Folder of the script.
-            after_import: Function that calls another one with a module, once that is imported.
+        `folder`: temporary, removed by the parent process; None for a new one. `own`: that of the script.
         """
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
@@ -154,11 +145,9 @@ class FileProtection:
                 lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
                 open_anew(written, str)
                 return
-        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), after_import, written)
+        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), written)
 
-    def _redirect(
-        self, kept: list[str], scratch: Path, own: str, after_import: AfterImport, written: dict[int, str]
-    ) -> None:
+    def _redirect(self, kept: list[str], scratch: Path, own: str, written: dict[int, str]) -> None:
         folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
         self._before = _look_at(folders)
         scratch.mkdir()
@@ -173,7 +162,7 @@ class FileProtection:
         tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
         sys.dont_write_bytecode = True
         open_anew(written, lambda path: str(redirection.find(path)))
-        redirection.install(after_import)
+        redirection.install()
 
     def find_notes(self) -> tuple[str, ...]:
         """Return what the user has to know: that files could not be protected, and which ones changed."""
@@ -239,7 +228,7 @@ class _Redirection:
         self._copies[path] = copy
         return copy
 
-    def install(self, after_import: AfterImport) -> None:
+    def install(self) -> None:
         """Redirect what is written by functions of Python and of known libraries from now on."""
         opened = os.open
 
@@ -251,7 +240,7 @@ class _Redirection:
 
         os.open = open_raw
         for module, name, position, mode in FUNCTIONS:
-            after_import(module, self._redirect(name, position, mode))
+            call_after_import(module, self._redirect(name, position, mode))
         sys.addaudithook(self._refuse)
 
     def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:

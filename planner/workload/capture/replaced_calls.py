@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file, walk_frames
+from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file
 from ..keras_layers import replacing
 from ..options import iter_specs
 from ..script_text import can_train_after
-from .compiled_functions import follow_jit, follow_tensorflow
-from .training_calls import StandIns, call_after_import
+from .training_calls import StandIns
+from .training_loops import follow_jit, follow_tensorflow
+from .watch import call_after_import
 
 OWN_LOOP = "a loop of its own"
 UNCOMPILED = f"{OWN_LOOP} whose step is not under `jax.jit`"
@@ -57,10 +58,7 @@ class _Patches:
 def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanError]) -> Callable[[], None]:
     """Replace what trains; return a function that restores it.
 
-    Args:
-        script: Name of the script.
-        calls: What happens instead of calls of Keras.
-        faults: Receives the errors that are raised in the script, which may catch them.
+    `faults` receives the errors that are raised in the script, which may catch them.
     """
     import keras
 
@@ -107,7 +105,7 @@ class _Followed:
         return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
 
     def _can_train(self) -> bool:
-        places = find_own_places(walk_frames(sys._getframe(2)), (str(self._calls.own),))
+        places = find_own_places(sys._getframe(2), (str(self._calls.own),))
         return not self._calls.reached or can_train_after(places)
 
     def route(self, name: str) -> None:

@@ -23,14 +23,13 @@ from ..errors import (
     find_own_places,
     find_user_line,
     name_place,
-    walk_traceback,
 )
-from ..notebook import NOTEBOOK, read_source
-from ..script_text import can_train_after, suggest_builders
+from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .for_loops import LOOP, compile_with_loops, iterate
 from .replaced_calls import replace_training_calls
-from .training_calls import StandIns, call_after_import
+from .training_calls import StandIns
 from .training_loops import LoopGivenUpError
+from .watch import call_after_import
 
 PLACEHOLDER = "pretrained.weights.h5"
 
@@ -55,8 +54,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         How the script ended early after its first `fit()`; None if it did not.
 
     Raises:
-        CaptureError: The script failed or ended before `fit()`, or trains without it.
-        GpuplanError: Raised by the first `fit()`.
+        GpuplanError: The script failed or ended before `fit()`, trains without it, or its first `fit()` raised it.
     """
     faults: list[GpuplanError] = []
     undo = replace_training_calls(path.name, calls, faults)
@@ -67,8 +65,10 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     except SystemExit as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
+            if error.code in (0, None):
+                return None
             why = f"it ended with exit code {error.code}"
-            return None if error.code in (0, None) else _build_early_end(why, error, folders)
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
         raise _build_end_error(text, path, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)
@@ -76,13 +76,13 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
             _raise_for_other_backend(error, text, folders)
             line = find_user_line(error, folders)
             why = f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
-            return _build_early_end(why, error, folders)
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
         if isinstance(error, GpuplanError):
             raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
     except LoopGivenUpError as error:
         calls.give_up_loop()
-        places = find_own_places(walk_traceback(error), folders)
+        places = find_own_places(error, folders)
         why = f"a loop at {name_place(*places[-1])}, which runs for long"
         return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
@@ -99,10 +99,6 @@ def _raise_for_other_backend(error: Exception, text: str, folders: Sequence[str]
     if isinstance(fault, BackendError) and LAST_TRACE not in os.environ:
         fault.reached = True
         raise fault from error
-
-
-def _build_early_end(why: str, error: BaseException, folders: Sequence[str]) -> EarlyEnd:
-    return EarlyEnd(why, can_train_after(find_own_places(walk_traceback(error), folders)))
 
 
 def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
@@ -193,8 +189,7 @@ def _skip_pictures() -> None:
 def skip_pretrained_weights() -> Callable[[], bool]:
     """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
 
-    Returns:
-        A function that returns whether any were skipped.
+    Return a function that tells whether any were skipped.
     """
     import keras
     from keras.src.utils import file_utils

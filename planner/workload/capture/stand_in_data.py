@@ -12,14 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import CaptureError, find_own_frame
-from ..missing_data import SWITCH, is_from_loader
+from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
+from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
 from .public_data import DataField, PublicData, find_public_data, read_public_data
-from .stand_in_datasets import replace_hugging_face, replace_tfds
-from .stand_in_files import build_text, write_folder
-from .training_calls import call_after_import
+from .stand_in_datasets import build_text, or_else, replace_hugging_face, replace_tfds, write_folder
+from .watch import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.
 KERAS_PACKAGES = ("keras.src", "keras", "keras._tf_keras.keras")
@@ -34,10 +33,7 @@ PLACEHOLDERS = "; its words are placeholders, so a vocabulary learned from them 
 class StandInData:
     """Replacements of the functions that load data: what they cannot reach is stood in for, and noted.
 
-    Args:
-        terms: Whether to download, and the size of folders that are missing.
-        folder: Temporary folder.
-        own: Folder of the user's own files.
+    `terms`: whether to download, and the size of folders that are missing; `own`: folder of the user's own files.
     """
 
     def __init__(self, terms: DataTerms, *, folder: Path, own: Path) -> None:
@@ -95,10 +91,12 @@ class StandInData:
                 self._note(f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted")
             return build_keras_data(data, bound.arguments)
 
-        _replace(f"datasets.{name}", "load_data", _or_else(module.load_data, build))
+        _replace(f"datasets.{name}", "load_data", or_else(module.load_data, build, where=is_from_loader))
         if hasattr(module, "get_word_index"):
             words = data.fields[0].bound or 0
-            index = _or_else(module.get_word_index, lambda *_: {f"w{n}": n for n in range(1, words + 1)})
+            index = or_else(
+                module.get_word_index, lambda *_: {f"w{n}": n for n in range(1, words + 1)}, where=is_from_loader
+            )
             _replace(f"datasets.{name}", "get_word_index", index)
 
     def _replace_get_file(self) -> None:
@@ -111,7 +109,7 @@ class StandInData:
             bound.apply_defaults()
             return self._write_file(**bound.arguments)
 
-        replacement = _or_else(get_file, build)
+        replacement = or_else(get_file, build, where=is_from_loader)
         for module in ("utils.file_utils", "utils"):
             _replace(module, "get_file", replacement)
 
@@ -180,11 +178,10 @@ class StandInData:
         return str(folder)
 
     def _refuse_folder(self, path: str, *, needs_classes: bool, needs_samples: bool) -> NoReturn:
-        frame = find_own_frame(sys._getframe(1), str(self.own))
-        line = "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}: "
+        line = find_user_line(sys._getframe(1), (str(self.own),))
         flags = "--samples N " * needs_samples + "--assume classes=N" * needs_classes
         raise CaptureError(
-            f"{line}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
+            f"{f'{line}: ' if line else ''}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
             hint=f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is",
         )
 
@@ -210,32 +207,11 @@ def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
             setattr(owner, name, function)
 
 
-def _or_else(load: Callable[..., Any], build: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that builds a stand-in where a loader of Keras cannot load."""
-
-    @wraps(load)
-    def load_or_build(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return load(*args, **kwargs)
-        except Exception as error:
-            found = build(*args, **kwargs) if is_from_loader(error) else None
-            if found is None:
-                raise
-            return found
-
-    return load_or_build
-
-
 # --- arrays of `keras.datasets` ---------------------------------------------------------------------------
 
 
 def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what `load_data` returns: pairs of arrays for training and test.
-
-    Args:
-        data: Row of the table.
-        given: Arguments of the call by name, including defaults.
-    """
+    """Return what `load_data` returns, by all arguments of the call: pairs of arrays for training and test."""
     if "test_split" in given:
         samples = SMALL_SAMPLES if given.get("version") == "small" else sum(data.sizes.values())
         first = int(samples * (1 - given["test_split"]))

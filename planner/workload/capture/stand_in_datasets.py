@@ -1,26 +1,53 @@
-"""Stand-ins for the data sets of TensorFlow Datasets and Hugging Face."""
+"""Stand-ins for the data sets of TensorFlow Datasets and Hugging Face, and for files and texts."""
 
 from __future__ import annotations
 
+import os
+import re
+import struct
 import sys
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from io import BytesIO
+from itertools import cycle, islice
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ..errors import CaptureError
 from .public_data import DataField, PublicData, find_public_data
-from .stand_in_files import SIDE, WORDS, build_image, build_words
-from .training_calls import call_after_import
+from .watch import call_after_import
 
 Note = Callable[[str, PublicData], None]
 TFDS = "tensorflow_datasets"
 INSTALL = f"install `{TFDS}` where gpuplan is installed"
 WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
 ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
+
+
+def or_else(
+    load: Callable[..., Any], build: Callable[..., Any], *, where: Callable[[Exception], bool] = bool
+) -> Callable[..., Any]:
+    """Return a function that builds a stand-in where a loader cannot load.
+
+    `build` takes the same arguments, and returns None where it has no stand-in; `where` tells after which errors.
+    """
+
+    @wraps(load)
+    def load_or_build(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(*args, **kwargs)
+        except Exception as error:
+            found = build(*args, **kwargs) if where(error) else None
+            if found is None:
+                raise
+            return found
+
+    return load_or_build
 
 
 def replace_tfds(note: Note) -> None:
@@ -31,19 +58,7 @@ def replace_tfds(note: Note) -> None:
         return
 
     def replace(module: Any) -> None:
-        load = module.load
-
-        @wraps(load)
-        def load_or_build(name: str, **how: Any) -> Any:
-            try:
-                return load(name, **how)
-            except Exception:
-                found = _load(note, name, **how)
-                if found is None:
-                    raise
-                return found
-
-        module.load = load_or_build
+        module.load = or_else(module.load, partial(_load, note))
 
     call_after_import(TFDS, replace)
 
@@ -231,23 +246,16 @@ def _as_numpy(tree: Any) -> Any:
 
 def replace_hugging_face(note: Note, module: Any) -> None:
     """Replace `datasets.load_dataset`."""
-    load = getattr(module, "load_dataset", None)
-    if load is None:  # a module of the user's own
-        return
 
-    @wraps(load)
-    def load_dataset(path: str, name: str | None = None, *args: Any, **how: Any) -> Any:
-        try:
-            return load(path, name, *args, **how)
-        except Exception:
-            data = None if how.get("streaming") else find_public_data("huggingface", path, name)
-            found = None if data is None else _build_splits(module, data, how.get("split"))
-            if data is None or found is None:
-                raise
+    def build(path: str, name: str | None = None, *args: Any, streaming: bool = False, **how: Any) -> Any:
+        data = None if streaming else find_public_data("huggingface", path, name)
+        found = None if data is None else _build_splits(module, data, how.get("split"))
+        if data is not None and found is not None:
             note(f"load_dataset({path!r})", data)
-            return found
+        return found
 
-    module.load_dataset = load_dataset
+    if hasattr(module, "load_dataset"):  # not in a module of the user's own
+        module.load_dataset = or_else(module.load_dataset, build)
 
 
 def _build_splits(module: Any, data: PublicData, split: Any) -> Any:
@@ -284,3 +292,77 @@ def _build_value(field: DataField, row: int) -> Any:
     if field.dtype == "string":
         return build_words(row, field.shape[0] or 1)
     return row % field.bound if field.bound is not None else row
+
+
+LINKS_OF_A_FILE = 10_000  # file systems limit them, ext4 to 65,000 [-]
+SIDE = 256  # of an image [pixels]
+WORDS = 20_000  # different ones in texts [-]
+RATE, SECONDS = 16_000, 1  # of audio
+
+
+def write_folder(folder: Path, numbers: Mapping[str, int], *, ending: str) -> None:
+    """Write folders with numbers of equal files of some ending, which take the room of one."""
+    content, made = _build_content(ending), 0
+    first = folder
+    for name, number in numbers.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for count in range(number):
+            path = folder / name / f"{count:07d}{ending}"
+            if made % LINKS_OF_A_FILE == 0:
+                first = path
+                path.write_bytes(content)
+            else:
+                os.link(first, path)
+            made += 1
+
+
+def _build_content(ending: str) -> bytes:
+    if ending == ".txt":
+        return build_words(0, 100).encode()
+    return _build_audio() if ending == ".wav" else build_image()
+
+
+def build_image(height: int = SIDE, width: int = SIDE, *, channels: int = 3) -> bytes:
+    """Return a black image as PNG, which readers know whatever its ending (w3.org/TR/png, section 5)."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)  # 8 bits a channel
+    rows = zlib.compress((b"\0" + b"\0" * channels * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def _build_audio() -> bytes:
+    import wave
+
+    buffer = BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(b"\0\0" * RATE * SECONDS)
+    return buffer.getvalue()
+
+
+def build_words(number: int, words: int) -> str:
+    """Return a text of some words, all different in consecutive texts up to a limit."""
+    return " ".join(f"w{(number * words + word) % WORDS}" for word in range(words))
+
+
+def build_text(alphabet: str, characters: int) -> str:
+    r"""Return a text of a length that has all characters of an alphabet like ` a-z`; `\n` is the end of a line.
+
+    Example:
+        >>> build_text("a-c .", 12)
+        '. abc. abc. '
+    """
+    ranges = re.sub(r"(\w)-(\w)", lambda found: "".join(_iter_range(*found.groups())), alphabet)
+    letters = sorted(
+        set(ranges.replace(r"\n", "\n")), key=lambda one: (one != "\n", one.isalnum(), one == " ", one)
+    )
+    return "".join(islice(cycle(letters), characters))
+
+
+def _iter_range(first: str, last: str) -> Iterable[str]:
+    return map(chr, range(ord(first), ord(last) + 1))

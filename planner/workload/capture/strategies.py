@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 from ..device_layout import Strategy
-from .training_calls import call_after_import
+from ..script_text import list_around, parse_file
+from .watch import call_after_import
 
 PLACES = {  # of the strategies, in `tf.distribute`
     "MirroredStrategy": ("",),
@@ -30,11 +30,7 @@ class StrategyWatch:
         call_after_import("tensorflow", self._replace)
 
     def find(self, batch_size: int | None) -> Strategy | None:
-        """Return the strategy that was entered last; None without one, and where Keras does not run on TensorFlow.
-
-        Args:
-            batch_size: Samples of a batch of `fit()` [-].
-        """
+        """Return the strategy entered last, for a batch of `fit()` [-]; None unless Keras runs on TensorFlow."""
         if self._entered is None or os.environ.get("KERAS_BACKEND") != "tensorflow":
             return None
         name, devices = self._entered
@@ -120,11 +116,6 @@ def _skip_stand_in(function: Any) -> Any:
 
 def _is_guarded(frame: FrameType) -> bool:
     """Return whether a line of the script stands in a `try` with handlers."""
-    with suppress(OSError, SyntaxError, ValueError):
-        return any(
-            isinstance(node, ast.Try)
-            and bool(node.handlers)
-            and node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0)
-            for node in ast.walk(ast.parse(Path(frame.f_code.co_filename).read_bytes()))
-        )
-    return False
+    tree, line = parse_file(Path(frame.f_code.co_filename)), frame.f_lineno
+    tries = [node for node in list_around(tree, line) if isinstance(node, ast.Try)] if tree is not None else []
+    return any(node.handlers and line <= (node.body[-1].end_lineno or 0) for node in tries)

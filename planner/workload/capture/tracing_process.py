@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
 from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
@@ -211,3 +211,43 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
     if "backend" in error:
         raise BackendError(message, **error)
     raise (UsageError if kind == "usage" else CaptureError)(message, **error)
+
+
+class LoweredStep(NamedTuple):
+    """A step lowered for a platform.
+
+    Args:
+        module: Serialized StableHLO module.
+        files: Hash of each user file that it depends on, by path.
+    """
+
+    module: bytes
+    files: dict[str, str]
+
+
+def lower_step(
+    reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
+) -> LoweredStep:
+    """Lower the step of a MODEL argument for a platform.
+
+    Args:
+        reference: A script, function, application or saved model.
+        options: The user's options for the run, including the batch size.
+        platform: `tpu` or `cuda`.
+        base: Base folder of relative paths; by default the current one.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError: The reference is a saved workload or profile, which contains no program.
+        CaptureError: The user's code failed before it reached a model, or its step cannot be lowered.
+    """
+    base = (base or Path.cwd()).absolute()
+    if parse_reference(reference, base=base).kind == "json":
+        raise UsageError(
+            f"`--compile`: `{reference}` contains measurements but no program", hint="give the model or the script"
+        )
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "module.bin")
+        wanted = {"platform": platform, "path": str(path)}
+        answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=wanted)
+        return LoweredStep(path.read_bytes(), answer["files"])

@@ -1,21 +1,24 @@
-"""Replacement of the calls with which a script trains, evaluates and predicts, and of their results."""
+"""Replacement of the calls with which a script trains, searches, evaluates and predicts, and of their results."""
 
 from __future__ import annotations
 
+import dis
+import inspect
+import linecache
+import math
+import operator
+import re
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..build.fit_inputs import FitInputs, read_fit_inputs
+from ..errors import find_own_frame, name_place
 from .protect_files import FileProtection
-from .script_end import MetricHistory, MetricUse, UnknownMetric
 from .training_loops import TrainingLoops
-from .tuner_search import SearchBudget, find_budget, stand_in_for_results
 
 
 class StandIns:
@@ -24,22 +27,17 @@ class StandIns:
     loops: TrainingLoops | None = None  # where those of the script's own are followed
 
     def __init__(self, *, own: Path, folder: Path | None) -> None:
-        """Start before the first call, at the first epoch.
-
-        Args:
-            own: Folder of the user's own files.
-            folder: Folder for what the script writes after its first `fit()`; None for a temporary one.
-        """
+        """Start at the first epoch; `folder` takes what is written after the first `fit()`, None: a new one."""
         self._use = MetricUse(str(own))
         self.own, self._folder = own, folder
         self._protection: FileProtection | None = None
-        self._calls = self._epoch = 0
+        self.count = self._epoch = 0
         self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property
     def reached(self) -> bool:
         """Whether a `fit()` was followed."""
-        return self._calls > 0
+        return self.count > 0
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Return the `History` of equal calls, and set it as the model's."""
@@ -62,10 +60,8 @@ class StandIns:
 
     def begin(self) -> None:
         """Count a call that trains; files are protected from the first one on."""
-        self._protection = self._protection or FileProtection(
-            self._folder, own=self.own, after_import=call_after_import
-        )
-        self._calls += 1
+        self._protection = self._protection or FileProtection(self._folder, own=self.own)
+        self.count += 1
 
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return the metrics of a model, as `evaluate` does."""
@@ -111,12 +107,29 @@ class StandIns:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)
         return build_predictions(model, known[key], samples=feed.samples or 1)
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
-        """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
-        budget = find_budget(tuner, arguments, options)
-        self.fit(budget.model, budget.arguments, calls=budget.trials)
-        stand_in_for_results(tuner, budget)
-        return budget
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+        """Take a search of KerasTuner, given the arguments of `fit()`, as its trials; return a note on them.
+
+        Each trains the model of the default hyperparameters, which the tuner then returns as the best.
+        """
+        import keras
+
+        defaults = import_module("keras_tuner").HyperParameters()
+        model = tuner.hypermodel.build(defaults)
+        bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
+        bound.apply_defaults()
+        longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
+        if longest is not None:
+            bound.arguments["epochs"] = int(longest)
+        trials = _count_trials(tuner.oracle) * int(getattr(tuner, "executions_per_trial", None) or 1)
+        self.fit(model, dict(bound.arguments), calls=trials)
+        tuner.get_best_models = lambda num_models=1: [tuner.hypermodel.build(defaults) for _ in range(num_models)]
+        tuner.get_best_hyperparameters = lambda num_trials=1: [defaults] * num_trials
+        tuner.results_summary = tuner.search_space_summary = lambda *args, **kwargs: None
+        return (
+            f"the KerasTuner search is planned as its budget: {trials} trials x {bound.arguments['epochs']} "
+            "epochs of the model with default hyperparameters; other values take more or less time"
+        )
 
 
 def count_epochs(arguments: dict[str, Any]) -> int:
@@ -153,37 +166,159 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
     return None
 
 
-def call_after_import(name: str, function: Callable[[Any], None]) -> None:
-    """Call a function with a top-level module once it is imported, or at once if it already is."""
-    if name in sys.modules:
-        function(sys.modules[name])
-        return
-    if _waiting not in sys.meta_path:
-        sys.meta_path.insert(0, _waiting)
-    _waiting.functions.setdefault(name, []).append(function)
+def _count_trials(oracle: Any) -> int:
+    """Return the trainings of all epochs that a search amounts to [-].
+
+    Hyperband: max_epochs x log(max_epochs, factor)^2 epochs an iteration, by KerasTuner's documentation.
+    """
+    longest = getattr(oracle, "max_epochs", None)
+    if longest is None:
+        return int(getattr(oracle, "max_trials", None) or 1)
+    rounds = math.log(max(2, longest), getattr(oracle, "factor", 3)) ** 2
+    return max(1, math.ceil(rounds * int(getattr(oracle, "hyperband_iterations", 1))))
 
 
-class _Finder(MetaPathFinder):
-    def __init__(self) -> None:
-        self.functions: dict[str, list[Callable[[Any], None]]] = {}  # by the module for which they wait
+# --- metrics, which are unknown -------------------------------------------------------------------------------
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        functions = self.functions.get(fullname)
-        if functions is None:
-            return None
-        spec = PathFinder.find_spec(fullname, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                for function in functions:
-                    function(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+# Parts of the names of metrics that grow as training goes on; all others fall.
+GROWING = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "score", "r2", "psnr", "ssim")
+CHOICE = re.compile(r"arg(min|max|sort)|\.index\(|sorted\(|key=")  # of an epoch or a model
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+ARITHMETIC = ("add", "sub", "mul", "truediv", "pow", "mod", "floordiv")
 
 
-_waiting = _Finder()
+class MetricUse:
+    """Recorder of the lines whose result depends on an unknown metric."""
+
+    def __init__(self, folder: str) -> None:
+        """Start without records; `folder`: of the user's own files."""
+        self._folder = folder
+        self.notes: dict[str, str] = {}
+
+    def record(self, outcome: bool) -> None:
+        """Record the outcome of a comparison or truth test at the current line of the user's files."""
+        frame = find_own_frame(sys._getframe(1), self._folder)
+        if frame is None:
+            return
+        place = name_place(frame.f_code.co_filename, frame.f_lineno)
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("COMPARE", "POP_JUMP", "UNARY_NOT")):
+            self.notes[place] = (
+                f"{place} depends on a metric, which is unknown: the condition was taken as "
+                f"{'true' if outcome else 'false'}, and may turn out otherwise"
+            )
+        elif CHOICE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+            self.notes[place] = (
+                f"{place} chooses by a metric, which is unknown: the last epoch was assumed to be the best"
+            )
+
+
+class UnknownMetric(float):
+    """A metric of unknown value, as a number that gets better from epoch to epoch."""
+
+    use: MetricUse
+
+    @classmethod
+    def of_epoch(cls, name: str, epoch: int, use: MetricUse) -> UnknownMetric:
+        """Return the stand-in of a metric after some epochs of all calls; its name tells whether it grows."""
+        falling = 1.0 / (epoch + 2.0)
+        grows = any(part in name.lower() for part in GROWING)
+        return cls.known_as(1.0 - falling if grows else falling, use)
+
+    @classmethod
+    def known_as(cls, value: float, use: MetricUse) -> UnknownMetric:
+        """Return a stand-in with a value."""
+        one = cls(value)
+        one.use = use
+        return one
+
+    def __bool__(self) -> bool:
+        self.use.record(True)
+        return float(self) != 0.0
+
+    def __format__(self, spec: str) -> str:
+        return "unknown"
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return float, (float(self),)
+
+    __str__ = __repr__
+    __hash__ = float.__hash__
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self if digits is not None else round(float(self))
+
+    def item(self) -> UnknownMetric:
+        """Return the metric, as NumPy's and PyTorch's scalars do."""
+        return self
+
+
+def _build_comparison(name: str) -> Callable[[UnknownMetric, Any], Any]:
+    compare = getattr(float, f"__{name}__")
+
+    def method(self: UnknownMetric, other: Any) -> Any:
+        outcome = compare(self, other)
+        if outcome is not NotImplemented:
+            self.use.record(bool(outcome))
+        return outcome
+
+    return method
+
+
+def _build_arithmetic(name: str) -> Callable[..., Any]:
+    compute = getattr(float, f"__{name}__")
+
+    def method(self: UnknownMetric, *others: Any) -> Any:
+        found = compute(self, *others)
+        return found if found is NotImplemented else UnknownMetric.known_as(found, self.use)
+
+    return method
+
+
+def _build_function(function: Callable[[float], float]) -> Callable[[UnknownMetric], UnknownMetric]:
+    """Return a method that NumPy calls on arrays of objects."""
+    return lambda self: UnknownMetric.known_as(function(float(self)), self.use)
+
+
+for _name in COMPARISONS:
+    setattr(UnknownMetric, f"__{_name}__", _build_comparison(_name))
+for _name in (*ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
+    setattr(UnknownMetric, f"__{_name}__", _build_arithmetic(_name))
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
+}  # fmt: skip
+for _name, _function in _FUNCTIONS.items():
+    setattr(UnknownMetric, _name, _build_function(_function))
+
+
+class MetricList(list[Any]):
+    """Values of a metric by epoch; NumPy sees objects, so that its comparisons are recorded too."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy as np
+
+        array = np.empty(len(self), dtype=object)
+        array[:] = list(self)
+        return array if dtype is None else array.astype(dtype)
+
+
+class MetricHistory(dict[str, MetricList]):
+    """`History.history` with stand-ins; a metric that is asked for by a name not foreseen exists too."""
+
+    def __init__(self, names: Iterable[str], *, first_epoch: int, epochs: int, use: MetricUse) -> None:
+        """Fill in the known metrics, for the epochs of a call after those of all calls before [-]."""
+        self._range = range(first_epoch, first_epoch + epochs)
+        self._use = use
+        super().__init__({name: self._build(name) for name in names})
+
+    def _build(self, name: str) -> MetricList:
+        return MetricList(UnknownMetric.of_epoch(name, epoch, self._use) for epoch in self._range)
+
+    def __missing__(self, name: str) -> MetricList:
+        self[name] = self._build(str(name))
+        return self[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)

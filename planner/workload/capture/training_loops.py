@@ -1,4 +1,4 @@
-"""Training loops of a script's own: the step that runs, known by the update at its end, and how often it runs."""
+"""Training loops of a script's own: steps known by the update at their end, or compiled functions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
+from functools import partial, update_wrapper
+from types import MethodType
 from typing import Any, NamedTuple
 
-from ..errors import CaptureError, find_own_places, walk_frames
+from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep
 from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
 
 LONGEST_COUNT_S = 10.0  # computing time of a loop whose length is found by running it
 HELD = "held_by_gpuplan"
+Place = tuple[tuple[str, int], ...]
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
 
 
@@ -25,14 +27,7 @@ class LoopGivenUpError(BaseException):
 
 
 class LoopStep(NamedTuple):
-    """A step of a loop.
-
-    Args:
-        model: The model that it trains.
-        traced: Its operations and memory.
-        batch_size: Samples of a step [-].
-        compiled: Whether it is one XLA program, or run kernel by kernel.
-    """
+    """A step of a loop: the model that it trains, and whether it is one XLA program or runs kernel by kernel."""
 
     model: Any
     traced: TracedStep
@@ -40,50 +35,14 @@ class LoopStep(NamedTuple):
     compiled: bool
 
 
-class LoopCounter:
-    """Counter of the runs of calls in loops, each call by its place."""
-
-    def __init__(self, folder: str) -> None:
-        """Start; `folder`: of the user's own files."""
-        self._folder = folder
-        self._counted: dict[object, dict[ForLoop, int]] = {}
-        self._started_s: dict[object, float] = {}
-
-    def find_place(self) -> tuple[tuple[str, int], ...]:
-        """Return the lines of the user's files that lead to the call that runs."""
-        return tuple(find_own_places(walk_frames(sys._getframe(1)), (self._folder,)))
-
-    def count(self, place: tuple[tuple[str, int], ...], *, ends: bool = True) -> int:
-        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
-        if place in self._counted:
-            now_s = time.process_time()
-            if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
-                raise LoopGivenUpError
-        counted = self._counted.setdefault(place, {})
-        if is_in_while(place):
-            return 1
-        times = count_runs(counted)
-        if ends:
-            end_loops()
-        return times
-
-    def end(self, place: tuple[tuple[str, int], ...]) -> None:
-        """End the loops of a call, unless their length is found by running them."""
-        if not is_in_while(place):
-            end_loops()
-
-
 class TrainingLoops:
     """Steps of loops: functions that a backend compiles, or what runs between two updates."""
 
-    def __init__(self, counter: LoopCounter, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
-        """Start before the first step.
-
-        Args:
-            counter: Counter of runs.
-            add: Function that takes a step: its place, how it is found, and for how many runs it stands.
-        """
-        self._counter, self._add = counter, add
+    def __init__(self, folder: str, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
+        """Start; `add` takes a step: its place, how it is found, and for how many runs it stands [-]."""
+        self._folder, self._add = folder, add
+        self._counted: dict[Place, dict[ForLoop, int]] = {}
+        self._started_s: dict[Place, float] = {}
         self._updates: Updates | None = None  # of the function that is traced
         self._pending: dict[object, int] = {}
         self._known: set[object] = set()
@@ -106,10 +65,28 @@ class TrainingLoops:
         finally:
             self._updates = None
 
+    def find_place(self) -> Place:
+        """Return the lines of the user's files that lead to the call that runs."""
+        return tuple(find_own_places(sys._getframe(1), (self._folder,)))
+
+    def count(self, place: Place, *, ends: bool = True) -> int:
+        """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
+        if place in self._counted:
+            now_s = time.process_time()
+            if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
+                raise LoopGivenUpError
+        counted = self._counted.setdefault(place, {})
+        if is_in_while(place):
+            return 1
+        times = count_runs(counted)
+        if ends:
+            end_loops()
+        return times
+
     def add_compiled(self, build: Callable[[], LoopStep]) -> None:
         """Take a run of a compiled step, which ends its loops."""
-        place = self._counter.find_place()
-        self._add(place, build, self._counter.count(place))
+        place = self.find_place()
+        self._add(place, build, self.count(place))
 
     def enter(self, phase: Any) -> None:
         """Note that the backward pass or the update of a step begins."""
@@ -124,18 +101,18 @@ class TrainingLoops:
         if self._updates is not None:
             self._updates.append((optimizer, variables))
             return
-        place, rows = self._counter.find_place(), self._take_rows()
+        place, rows = self.find_place(), self._take_rows()
         running = {loop: loop.iteration for loop in list_running()}
         follows, self._last = bool(running.items() & self._last.items()), running
-        runs = self._counter.count(place, ends=False) + self._pending.get(place, 0)
+        runs = self.count(place, ends=False) + self._pending.get(place, 0)
         if not (follows or place in self._known or place in self._pending):
             self._pending[place] = runs
             return
         self._pending.pop(place, None)
         self._known.add(place)
         self._add(place, partial(_build_step, rows, [(optimizer, variables)], self.batch_size), runs)
-        if not self._pending:
-            self._counter.end(place)
+        if not self._pending and not is_in_while(place):
+            end_loops()
 
     def _take_rows(self) -> tuple[Any, ...]:
         """Return what ran since the last update; what runs is recorded from the first one on."""
@@ -208,3 +185,166 @@ class _Optimizers:
 
     def __init__(self, variables: list[Any]) -> None:
         self.variables, self.built = variables, True
+
+
+def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
+    """Return a replacement of `jax.jit` that follows the functions of the user's own files.
+
+    Once a step was found (`has_trained`), functions that do not train are not computed.
+    """
+    import jax
+
+    compile_function = jax.jit
+
+    def jit(function: Any = None, /, **options: Any) -> Any:
+        if not is_own_file(sys._getframe(1).f_code.co_filename, folder):
+            return compile_function(function, **options) if function is not None else compile_function(**options)
+        if function is None:
+            return lambda function: _JittedFunction(
+                function, compile_function(function, **options), options, follow
+            )
+        return _JittedFunction(function, compile_function(function, **options), options, follow)
+
+    def follow(one: _JittedFunction, args: Any, named: Any) -> Any:
+        if loops.is_tracing or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named))):
+            return one.compiled(*args, **named)
+        key = str(jax.tree.map(_describe_leaf, (args, named)))
+        if key not in one.known:
+            one.known[key] = loops.trace(partial(one.trace, args, named))
+        traced, updates = one.known[key]
+        if updates:
+            loops.add_compiled(partial(_build_jax_step, traced, updates, args))
+        elif not has_trained():
+            return one.compiled(*args, **named)
+        return jax.tree.map(_build_zeros, traced.results)
+
+    return jit
+
+
+class _JittedFunction:
+    """A function under `jax.jit`."""
+
+    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], follow: Callable[..., Any]) -> None:
+        self.function, self.compiled, self._options, self._follow = function, compiled, options, follow
+        self.known: dict[str, tuple[Any, Updates]] = {}
+        update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._follow(self, args, named)
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compiled, name)
+
+    def trace(self, args: Any, named: Any) -> Any:
+        """Return the function traced for the shapes of some arguments."""
+        import jax
+
+        from ..trace.jax.step import trace_function
+
+        fixed = self._options.get("static_argnums") or ()
+        fixed = tuple(sorted({one % len(args) for one in ((fixed,) if isinstance(fixed, int) else fixed)}))
+        names = self._options.get("static_argnames") or ()
+        kept = {
+            name: value for name, value in named.items() if name in ((names,) if isinstance(names, str) else names)
+        }
+        shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
+        rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
+        return trace_function(partial(self.function, **kept), shapes, rest, fixed=fixed)
+
+
+def _abstract(leaf: Any) -> Any:
+    """Return shape and type of an array or variable; another value as it is."""
+    import jax
+
+    if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        return leaf
+    dtype = leaf.dtype if not isinstance(leaf.dtype, str) else jax.dtypes.canonicalize_dtype(leaf.dtype)
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype)
+
+
+def _describe_leaf(leaf: Any) -> Any:
+    return (tuple(leaf.shape), str(leaf.dtype)) if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf
+
+
+def _build_zeros(spec: Any) -> Any:
+    """Return zeros as a step would return them, of which arrays take no memory."""
+    import jax
+    import numpy as np
+
+    if jax.dtypes.issubdtype(spec.dtype, jax.dtypes.extended):
+        return jax.numpy.zeros(spec.shape, spec.dtype)
+    return np.broadcast_to(np.zeros((), spec.dtype), spec.shape) if spec.shape else jax.numpy.zeros((), spec.dtype)
+
+
+def _build_jax_step(traced: Any, updates: Updates, args: Any) -> LoopStep:
+    import jax
+
+    from ..trace.jax.step import compute_array_bytes
+
+    model = hold_models(updates)
+    shapes = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in traced.closed.in_avals]
+    wanted = [[(tuple(v.shape), str(v.dtype)) for v in variables] for _, variables in updates]
+    trained = [position for run in wanted for position in _find_run(shapes, run)]
+    batch = [leaf for leaf in jax.tree.leaves(args[1:]) if getattr(leaf, "shape", ())]
+    fed = sum(compute_array_bytes(tuple(leaf.shape), str(leaf.dtype)) for leaf in batch)
+    step = traced.tabulate(model, trained=trained, input_bytes=fed)
+    return LoopStep(model, step, int(batch[0].shape[0]) if batch else 1, True)
+
+
+def _find_run(shapes: list[Any], wanted: list[Any]) -> range:
+    """Return where a sequence stands in another one; an empty range if it does not."""
+    size = len(wanted)
+    starts = (n for n in range(len(shapes) - size + 1) if shapes[n : n + size] == wanted)
+    first = next(starts, None)
+    return range(0) if first is None else range(first, first + size)
+
+
+def follow_tensorflow(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
+    """Return a replacement of the call of a `tf.function`; the arguments are those of `follow_jit`."""
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    call_function = Function.__call__
+    known: dict[tuple[int, str], tuple[Any, Updates, Any]] = {}
+
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        import tensorflow as tf
+
+        own = is_own_file(sys._getframe(1).f_code.co_filename, folder)
+        if loops.is_tracing or not tf.executing_eagerly() or not own:
+            return call_function(self, *args, **named)
+        key = id(self), str(tf.nest.map_structure(_describe_leaf, (args, named)))
+        if key not in known:
+            concrete, updates = loops.trace(partial(self.get_concrete_function, *args, **named))
+            known[key] = concrete, updates, self
+        concrete, updates, _ = known[key]
+        if updates:
+            loops.add_compiled(partial(_build_tensorflow_step, concrete, updates, self, (args, named)))
+        elif not has_trained():
+            return call_function(self, *args, **named)
+        return tf.nest.map_structure(_build_tensorflow_zeros, concrete.structured_outputs)
+
+    return call
+
+
+def _build_tensorflow_zeros(tensor: Any) -> Any:
+    import tensorflow as tf
+
+    return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
+
+
+def _build_tensorflow_step(concrete: Any, updates: Updates, function: Any, given: Any) -> LoopStep:
+    import tensorflow as tf
+
+    from ..trace.backends.current import build_unfused
+    from ..trace.backends.tensorflow_step import list_graph_rows
+
+    model = hold_models(updates)
+    batch = [leaf for leaf in tf.nest.flatten(given) if getattr(leaf, "shape", ())]
+    fed = sum(int(tf.size(leaf)) * leaf.dtype.size for leaf in batch if hasattr(leaf.dtype, "size"))
+    rows = list_graph_rows(concrete.graph, [optimizer for optimizer, _ in updates])
+    step = build_unfused(model, rows, train=True, input_bytes=fed)
+    compiled = bool(getattr(function, "_jit_compile", False))
+    return LoopStep(model, step, int(batch[0].shape[0]) if batch else 1, compiled)

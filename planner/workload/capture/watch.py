@@ -1,4 +1,4 @@
-"""Child's side of a process that runs the user's code: end with the parent, and position reports.
+"""Child's side of a process that runs the user's code: end with the parent, position reports, and imports.
 
 Twice a second a thread writes the innermost line in the user's files to `where.json`. While C code holds the
 interpreter's lock, that thread is blocked; then the parent sends `ASK`, and `faulthandler` writes the traceback of
@@ -14,9 +14,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any
 
 from ..errors import find_own_frame
 
@@ -29,8 +33,7 @@ STDIN = 0
 def end_with_parent() -> SimpleQueue[bytes]:
     """End the process group when the parent closes stdin; the user's code sees an empty stdin.
 
-    Returns:
-        Queue of the bytes that the parent writes to stdin.
+    Return a queue of the bytes that the parent writes to stdin.
     """
     written: SimpleQueue[bytes] = SimpleQueue()
     lifeline = os.dup(STDIN)
@@ -53,12 +56,7 @@ class PositionReporter:
     """Thread that reports the start of the user's code and the position of the main thread."""
 
     def __init__(self, folder: Path, *, own: str) -> None:
-        """Start reporting; call right before the user's code.
-
-        Args:
-            folder: Folder of `where.json` and `stuck.txt`.
-            own: Folder of the user's own files.
-        """
+        """Start reporting, right before the user's code, whose own files are in `own`."""
         self._own = own
         self._over = threading.Event()
         self._where = os.open(folder / WHERE, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -82,3 +80,39 @@ class PositionReporter:
         text = json.dumps({"begun_s": self._begun_s, "file": file, "line": line}).encode()
         os.pwrite(self._where, text, 0)
         os.ftruncate(self._where, len(text))
+
+
+def call_after_import(name: str, function: Callable[[Any], None]) -> None:
+    """Call a function with a top-level module once it is imported, or at once if it already is."""
+    if name in sys.modules:
+        function(sys.modules[name])
+        return
+    if _waiting not in sys.meta_path:
+        sys.meta_path.insert(0, _waiting)
+    _waiting.functions.setdefault(name, []).append(function)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self) -> None:
+        self.functions: dict[str, list[Callable[[Any], None]]] = {}  # by the module for which they wait
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        functions = self.functions.get(fullname)
+        if functions is None:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                for function in functions:
+                    function(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_waiting = _Finder()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gpuplan.predict.compile.compiled_predictor import CompiledStep, CompileTarget, find_compiler_version
 from gpuplan.predict.compile.worker import compile_step
-from gpuplan.workload.capture.lowering import lower_step
+from gpuplan.workload.capture.tracing_process import lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 pytest.importorskip("libtpu", reason="`pip install 'gpuplan[tpu-compile]'` brings the TPUs' compiler")
