@@ -127,7 +127,8 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
     import numpy as np
 
     random = np.random.default_rng(0)
-    below = _find_smallest_vocabulary(model)
+    vocabularies = [layer.input_dim for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
+    below = min(vocabularies, default=2)
     return map_specs(lambda spec: _draw(spec, samples, random, below=below), specs)
 
 
@@ -153,11 +154,6 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
         return _draw(spec, samples, random, below=max(2, next(ordered)), positive=True)
 
     return map_specs(draw, specs)
-
-
-def _find_smallest_vocabulary(model: Any) -> int:
-    sizes = [layer.input_dim for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
-    return min(sizes, default=2)
 
 
 def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
