@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -57,55 +57,6 @@ class _Setting(NamedTuple):
 
     value: Any
     origin: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings with their origins; the meaning of each is in the module's table.
-
-    None stands for the platform's folder (of `catalog_dir`: for the packaged catalog), an empty tuple for all, and
-    empty text for the default. Durations are as given.
-
-    Args:
-        endpoint: Base URLs that replace the providers' own, by price source.
-        currency: ISO 4217 code; an exchange rate is required unless it is USD.
-        tax: Tax on bills; None for no tax.
-        exchange_rate: Exchange rates by currency.
-        discount, committed, machine: Entries in the order of the file.
-        origins: Origin of each setting (`GPUPLAN_REGIONS`, a file's path, `default`).
-    """
-
-    cache_dir: Path | None = None
-    data_dir: Path | None = None
-    catalog_dir: Path | None = None
-    state_dir: Path | None = None
-    owner: str = ""
-    providers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    endpoint: Mapping[str, str] = field(default_factory=dict)
-    currency: str = "USD"
-    script_timeout: str = "10m"
-    script_env: tuple[str, ...] = ()
-    downloads: bool = True
-    trace_cache: bool = True
-    measure: bool = True
-    keep_runs: bool = True
-    quota: bool = False
-    hour_value: float = 20.0
-    wait_value: float = 1.0
-    notebook_plans: tuple[str, ...] = ()
-    requirements: str = ""
-    fallbacks: int = 3
-    checkpoint_every: str = ""
-    stop_loss: Literal["off", "warn", "stop"] = "warn"
-    accept_old_prices: bool = False
-    guest_cap_only: bool = False
-    tax: Tax | None = None
-    exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
-    discount: tuple[Discount, ...] = ()
-    committed: tuple[CommittedPrice, ...] = ()
-    machine: tuple[OwnMachine, ...] = ()
-    origins: Mapping[str, str]
 
 
 class _Form(NamedTuple):
@@ -154,33 +105,70 @@ def _parse_addresses(value: object, where: str) -> dict[str, str]:
     raise UsageError(f"{where} is not a table of addresses", hint='write `azure-retail = "https://..."` in it')
 
 
+def _setting(default: object, parse: Callable[[object, str], Any]) -> Any:
+    """Return the field of a setting that is one value or list of names, with the parser of its values."""
+    return field(default=default, metadata={"parse": parse})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings with their origins; the meaning of each is in the module's table.
+
+    None stands for the platform's folder (of `catalog_dir`: for the packaged catalog), an empty tuple for all, and
+    empty text for the default. Durations are as given.
+
+    Args:
+        endpoint: Base URLs that replace the providers' own, by price source.
+        currency: ISO 4217 code; an exchange rate is required unless it is USD.
+        tax: Tax on bills; None for no tax.
+        exchange_rate: Exchange rates by currency.
+        discount, committed, machine: Entries in the order of the file.
+        origins: Origin of each setting (`GPUPLAN_REGIONS`, a file's path, `default`).
+    """
+
+    cache_dir: Path | None = field(default=None, metadata={"parse": _FOLDER})
+    data_dir: Path | None = field(default=None, metadata={"parse": _FOLDER})
+    catalog_dir: Path | None = field(default=None, metadata={"parse": _FOLDER})
+    state_dir: Path | None = field(default=None, metadata={"parse": _FOLDER})
+    owner: str = _setting(
+        "", _Form("[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens").parse
+    )
+    providers: tuple[str, ...] = _setting((), _parse_names)
+    regions: tuple[str, ...] = _setting((), _parse_names)
+    endpoint: Mapping[str, str] = field(default_factory=dict)
+    currency: str = _setting(
+        "USD", _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse
+    )
+    script_timeout: str = _setting("10m", _DURATION)
+    script_env: tuple[str, ...] = _setting((), _parse_names)
+    downloads: bool = _setting(True, _SWITCH)
+    trace_cache: bool = _setting(True, _SWITCH)
+    measure: bool = _setting(True, _SWITCH)
+    keep_runs: bool = _setting(True, _SWITCH)
+    quota: bool = _setting(False, _SWITCH)
+    hour_value: float = _setting(20.0, _AMOUNT)
+    wait_value: float = _setting(1.0, _AMOUNT)
+    notebook_plans: tuple[str, ...] = _setting((), _parse_names)
+    requirements: str = _setting("", _Form(".*", str, "not a text", "write it in quotes").parse)
+    fallbacks: int = _setting(
+        3, _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse
+    )
+    checkpoint_every: str = _setting("", _DURATION)
+    stop_loss: Literal["off", "warn", "stop"] = _setting(
+        "warn", _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"').parse
+    )
+    accept_old_prices: bool = _setting(False, _SWITCH)
+    guest_cap_only: bool = _setting(False, _SWITCH)
+    tax: Tax | None = None
+    exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
+    discount: tuple[Discount, ...] = ()
+    committed: tuple[CommittedPrice, ...] = ()
+    machine: tuple[OwnMachine, ...] = ()
+    origins: Mapping[str, str]
+
+
 _SCALARS: dict[str, Callable[[object, str], Any]] = {
-    "cache_dir": _FOLDER,
-    "data_dir": _FOLDER,
-    "catalog_dir": _FOLDER,
-    "state_dir": _FOLDER,
-    "owner": _Form(
-        "[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens"
-    ).parse,
-    "providers": _parse_names,
-    "regions": _parse_names,
-    "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse,
-    "script_timeout": _DURATION,
-    "script_env": _parse_names,
-    "downloads": _SWITCH,
-    "trace_cache": _SWITCH,
-    "measure": _SWITCH,
-    "keep_runs": _SWITCH,
-    "quota": _SWITCH,
-    "hour_value": _AMOUNT,
-    "wait_value": _AMOUNT,
-    "notebook_plans": _parse_names,
-    "requirements": _Form(".*", str, "not a text", "write it in quotes").parse,
-    "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse,
-    "checkpoint_every": _DURATION,
-    "stop_loss": _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"').parse,
-    "accept_old_prices": _SWITCH,
-    "guest_cap_only": _SWITCH,
+    one.name: one.metadata["parse"] for one in fields(Settings) if one.metadata
 }
 PERSONAL = frozenset({"script_env", "accept_old_prices", "guest_cap_only"})  # never from a project file
 _ENTRIES = ("tax", "exchange_rate", "discount", "committed", "machine")

@@ -48,15 +48,15 @@ def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
     """Return the offers of a plan that fit in memory, best first."""
     from .plan.estimate import SCHEMA, Estimate
 
-    if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
-        document = json.loads(Path(profile).read_bytes())
-        if document.get("schema") == SCHEMA:
-            return [row for row in read_offers(document) if row["memory_fits"] is not False]
-    if not isinstance(profile, Estimate):
-        from .api import estimate
+    is_file = isinstance(profile, (str, Path)) and str(profile).endswith(".json")
+    document = json.loads(Path(profile).read_bytes()) if is_file else {}
+    if document.get("schema") != SCHEMA:
+        if not isinstance(profile, Estimate):
+            from .api import estimate
 
-        profile = estimate(str(profile) if isinstance(profile, Path) else profile, **question)
-    return [row for row in read_offers(profile.to_json()) if row["memory_fits"] is not False]
+            profile = estimate(str(profile) if isinstance(profile, Path) else profile, **question)
+        document = profile.to_json()
+    return [row for row in read_offers(document) if row["memory_fits"] is not False]
 
 
 def _fits(row: Row, resources: Any) -> bool:

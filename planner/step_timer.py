@@ -25,7 +25,7 @@ from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
 from .profile_schema import ProfileDocument, RunRecord, Timing
 from .records import to_plain
-from .units import MS_PER_S
+from .units import MS_PER_S, format_duration
 
 RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
 WRITE_INTERVAL_S = 60.0
@@ -140,8 +140,6 @@ class StepTimer(StepRecorder):
         return (epoch.last_s - epoch.first_s) / (epoch.steps - per_call)
 
     def _report_remaining(self) -> None:
-        from .units import format_duration
-
         left_s, step_s = self.remaining_s(), self.step_s()
         if left_s is None or step_s is None or left_s <= 0:
             return
@@ -169,7 +167,8 @@ class StepTimer(StepRecorder):
         from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name
 
         backend = keras.backend.backend()
-        devices = _count_devices()
+        distribution = keras.distribution.distribution()
+        devices = 1 if distribution is None else int(distribution.device_mesh.devices.size)
         document = create_profile(
             model=self.name or self._model.name,
             mode="train",
@@ -231,8 +230,3 @@ def _merge_pairs(meter: Meter) -> None:
     meter.steps_s[:] = merged
     meter.counts[:] = [n + m for n, m in counts]
     meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)
-
-
-def _count_devices() -> int:
-    distribution = keras.distribution.distribution()
-    return 1 if distribution is None else int(distribution.device_mesh.devices.size)

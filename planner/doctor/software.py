@@ -11,13 +11,13 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
 from ..offers.clouds import CLOUDS
+from ..profile import machine
 from ..profile.device_probe import run_probe
 from ..profile.run import BACKENDS
 
@@ -61,9 +61,8 @@ EXTRAS = (
 
 def read_versions() -> dict[str, str | None]:
     """Return the versions of required packages (None if missing) and of other relevant ones."""
-    required = {name: _read_version(name) for name in parse_required_packages(metadata.requires("gpuplan") or ())}
-    optional = {name: found for name in OPTIONAL_PACKAGES if (found := _read_version(name)) is not None}
-    return required | optional
+    required = tuple(parse_required_packages(metadata.requires("gpuplan") or ()))
+    return dict.fromkeys(required) | machine.read_versions((*required, *OPTIONAL_PACKAGES))
 
 
 def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:
@@ -77,12 +76,6 @@ def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
         if name is not None and "extra ==" not in requirement:
             yield name[0]
-
-
-def _read_version(package: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
 
 
 def _is_installed(module: str) -> bool:

@@ -54,14 +54,7 @@ class BenchmarkWorkload(NamedTuple):
 
 
 class Configured(Frozen):
-    """A workload as it is measured on a device.
-
-    Args:
-        workload: The workload.
-        model: MODEL reference.
-        batch_size: Samples of a step [-].
-        precision: One of `PRECISIONS`.
-    """
+    """A workload as it is measured on a device: MODEL reference, samples of a step [-], one of `PRECISIONS`."""
 
     workload: BenchmarkWorkload
     model: str

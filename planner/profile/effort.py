@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from .statistics import ProcessLimits
     from .windows import MeasurementRules
 
+QUICK_ANSWER_S = 60.0  # until the answer, without `--precise`
+QUICK_WINDOWS_S = 6.0  # of windows for a configuration, without `--precise`
+PRECISE_WINDOWS_S = 20.0  # of windows for a configuration, with `--precise`
+
 
 class MeasuringEffort(Frozen):
     """Processes and time of each measurement, as the user states them."""
@@ -34,7 +38,6 @@ class MeasuringEffort(Frozen):
 
     def rules(self) -> MeasurementRules:
         """Build the stop rules of each process; UsageError for a time limit of 0."""
-        from .request import PRECISE_WINDOWS_S, QUICK_WINDOWS_S
         from .windows import MeasurementRules
 
         if self.max_time is not None:
@@ -46,7 +49,5 @@ class MeasuringEffort(Frozen):
 
     def answer_s(self) -> float | None:
         """Return the time after which an answer is wanted; None where processes or time are given [s]."""
-        from .request import QUICK_ANSWER_S
-
         given = self.precise or self.processes is not None or self.max_time is not None
         return None if given else QUICK_ANSWER_S

@@ -39,11 +39,7 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def reconcile(plan: Mapping[str, Any], profile: ProfileDocument) -> dict[str, Any]:
-    """Compare predicted with measured values.
-
-    Args:
-        plan: Document of schema `gpuplan.estimate/1`.
-        profile: Profile of a run.
+    """Compare the values of a plan (`gpuplan.estimate/1`) with those that a run took.
 
     Raises:
         NoAnswerError: The plan has no offer with the measured accelerator, or another batch size.
@@ -89,8 +85,7 @@ def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[st
             f"the plan has no offer of {devices:g}× {name or 'an unknown device'}",
             hint="estimate with that accelerator, or on the measured machine",
         )
-    chosen: Mapping[str, Any] = found[0]
-    return chosen
+    return found[0]
 
 
 def _find_row(plan: Mapping[str, Any], profile: ProfileDocument) -> tuple[RowRecord, Timing]:
@@ -157,11 +152,8 @@ def _compare(name: str, unit: str, predicted: Mapping[str, Any] | None, actual: 
 def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
     """Return sentences on whether the measured step lies in the predicted interval.
 
-    Adds prediction and traced workload to the profile. Errors become sentences, since the run itself succeeded.
-
-    Args:
-        document: A profile with one row.
-        model: The Keras model that was measured.
+    Adds prediction and traced workload of the Keras model to the profile, which has one row. Errors become
+    sentences, since the run itself succeeded.
     """
     row = document["rows"][0]
     measured_s = row["fit"]["median_s"] if row["fit"] else None
@@ -179,8 +171,7 @@ def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
         return ["no prediction is possible for this device"]
     low, high = predicted.time_s.low, predicted.time_s.high
     row["predicted"] = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
-    inside = low <= measured_s <= high
-    verdict = "inside" if inside else "outside"
+    verdict = "inside" if low <= measured_s <= high else "outside"
     return [
         f"{measured_s * MS_PER_S:.4g} ms per step is {verdict} the predicted {low * MS_PER_S:.3g} to "
         f"{high * MS_PER_S:.3g} ms ({predicted.basis})"

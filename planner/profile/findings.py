@@ -23,18 +23,10 @@ HOST_SHARE = 0.5  # share of a step independent of the batch size above which it
 def find_caveats(
     row: RowRecord, *, busy: ProcessorUse | None, rules: MeasurementRules, options: str = ""
 ) -> list[str]:
-    """Return the caveats of a measured row; empty if there are none.
-
-    Args:
-        row: Measured row of the profile.
-        busy: Processor load during the measurement; None if unknown.
-        rules: Measurement rules that were used.
-        options: Command-line options given, so that no advice repeats them.
-    """
+    """Return the caveats of a measured row; `options`: those of the command line, which no advice repeats."""
     found: list[str] = []
     fit = row["fit"]
-    calm = busy is None or busy.other_share < OTHERS_SHARE
-    if not calm and busy is not None:
+    if busy is not None and busy.other_share >= OTHERS_SHARE:
         found.append(_describe_load(busy))
     if fit is None or fit.get("median_s") is None:
         return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
@@ -84,18 +76,15 @@ def _describe_process_spread(fit: Timing) -> str:
 
 def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) -> str:
     count = len(fit.get("process_medians_s") or ())
+    flag, after, value = "--max-time", f"{rules.most_s:g} s", 4 * rules.most_s
     if count > 1:
-        more = "" if "--processes" in options else f"; try `--processes {2 * count}`"
-        return (
-            f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
-            f"{count} processes{more}"
-        )
-    more = "" if "--max-time" in options else f"; try `--max-time {4 * rules.most_s:g}`"
+        flag, after, value = "--processes", f"{count} processes", 2 * count
+    more = "" if flag in options else f"; try `{flag} {value:g}`"
     if fit["width"] is None:
-        return f"only {fit['windows']} windows fit into {rules.most_s:g} s: no interval is available{more}"
+        return f"only {fit['windows']} windows fit into {after}: no interval is available{more}"
     return (
         f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
-        f"{rules.most_s:g} s{more}"
+        f"{after}{more}"
     )
 
 

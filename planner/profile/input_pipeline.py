@@ -16,8 +16,8 @@ from .statistics import summarize
 from .windows import MeasurementRules, Meter
 
 MOST_S = 4.0  # time limit per number of workers [s]
+START_S = 60.0  # most time until their first batch [s]
 WORKERS = (1, 2)  # numbers of workers to try besides the script's [-]
-WINDOW_S = 0.2
 WARM_UP_SHARE = 0.25
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8
@@ -52,16 +52,18 @@ def _measure_workers(
     fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
 ) -> PipelineRecord:
     pull = Pull(fed, unused=1, most=None, clock=time.perf_counter)
-    pull.run(most_s)
+    pull.run(most_s, start_s=START_S)
     pull.thread.join(most_s)  # which stops its workers
-    meter = Meter(
-        MeasurementRules(window_s=WINDOW_S, settle_windows=2, settle_within=0.0, warm_up_s=WARM_UP_SHARE * most_s)
-    )
-    for end_s in list(pull.ends_s):
+    # The warm-up ends by time: buffers that were filled at the start are steady too.
+    meter = Meter(MeasurementRules(settle_windows=2, settle_within=0.0, warm_up_s=WARM_UP_SHARE * most_s))
+    ends_s = list(pull.ends_s)
+    for end_s in ends_s:
         meter.ended(end_s)
-    return build_pipeline_record(
-        meter.steps_s, meter.counts, batch_size=batch_size, workers=workers, cores=pull.cores
-    )
+    steps_s, counts = meter.steps_s, meter.counts
+    if not steps_s and len(ends_s) > 1:  # too slow for windows after the warm-up
+        counts = [len(ends_s) - 1]
+        steps_s = [(ends_s[-1] - ends_s[0]) / counts[0]]
+    return build_pipeline_record(steps_s, counts, batch_size=batch_size, workers=workers, cores=pull.cores)
 
 
 def build_pipeline_record(
@@ -127,7 +129,8 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
     import numpy as np
 
     random = np.random.default_rng(0)
-    below = _find_smallest_vocabulary(model)
+    vocabularies = [layer.input_dim for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
+    below = min(vocabularies, default=2)
     return map_specs(lambda spec: _draw(spec, samples, random, below=below), specs)
 
 
@@ -153,11 +156,6 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
         return _draw(spec, samples, random, below=max(2, next(ordered)), positive=True)
 
     return map_specs(draw, specs)
-
-
-def _find_smallest_vocabulary(model: Any) -> int:
-    sizes = [layer.input_dim for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
-    return min(sizes, default=2)
 
 
 def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def describe_environment(backend: str) -> dict[str, Any]:
         "host": read_host_facts(),
         "device": read_backend_facts(backend),
         "device_state": read_device_state(),
-        "packages": _read_versions(),
+        "packages": read_versions(PACKAGES),
         "variables": {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ},
     }
 
@@ -87,9 +87,10 @@ def _on_battery() -> bool | None:
     return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
-def _read_versions() -> dict[str, str]:
+def read_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages, without those that are not installed."""
     found = {}
-    for package in PACKAGES:
+    for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found

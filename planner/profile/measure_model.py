@@ -1,6 +1,4 @@
-"""Measurement of one Keras model at one batch size in this process: the `fit()` loop, and its compiled step
-alone.
-"""
+"""Measurement of one Keras model at one batch size in this process: `fit()`, and its compiled step alone."""
 
 from __future__ import annotations
 
@@ -250,9 +248,12 @@ def build_stepper(subject: MeasuredModel) -> Stepper | None:
     def step() -> None:
         logs[0] = function(batches)
 
-    if subject.backend == "tensorflow":
-        return Stepper(step, lambda: _copy_to_host(logs[0]), steps)
-    return Stepper(step, get_torch_synchronize(), steps)
+    def copy_to_host() -> None:  # which waits for all tensors
+        for leaf in keras.tree.flatten(logs[0]):
+            if hasattr(leaf, "numpy"):
+                leaf.numpy()
+
+    return Stepper(step, copy_to_host if subject.backend == "tensorflow" else get_torch_synchronize(), steps)
 
 
 def _build_jax_stepper(model: Any, function: Any, data: Any, *, is_training: bool) -> Stepper:
@@ -275,12 +276,3 @@ def get_torch_synchronize() -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-
-
-def _copy_to_host(values: Any) -> None:
-    """Copy all tensors in a structure to the host, which waits for them."""
-    import keras
-
-    for leaf in keras.tree.flatten(values):
-        if hasattr(leaf, "numpy"):
-            leaf.numpy()

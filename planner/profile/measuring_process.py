@@ -58,14 +58,7 @@ class ProcessResult:
 def build_child_environment(
     backend: str, device: str | None, *, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
-    """Build the environment of a measuring process: backend, device, no preallocated device memory.
-
-    Args:
-        backend: Keras backend.
-        device: `cpu`, `gpu` or `tpu`; None for the backend's default.
-        terms: Options for running the user's code.
-        folder: Temporary folder.
-    """
+    """Build the environment of a measuring process: backend, device, no preallocated device memory."""
     environment = build_process_environment(terms, folder)
     environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -101,8 +94,7 @@ class MeasuringProcess:
             module: Module to run, `CHILD` or one with the same messages.
         """
         self._limit_s, self._began_s = limit_s, time.monotonic()
-        self._host_bytes = host_bytes
-        self._on_event = on_event
+        self._host_bytes, self._on_event = host_bytes, on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
         folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
         path = folder / "request.json"

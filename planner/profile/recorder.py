@@ -26,6 +26,7 @@ from .windows import Meter
 # A loop may run ahead of the device by this many steps, or by this time if it is longer: the device never waits.
 MAX_STEPS_AHEAD = 4
 MAX_TIME_AHEAD_S = 0.5
+OnWindow = Callable[[Meter], None]
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         *,
         stop: bool = False,
         most_steps: int | None = None,
-        on_window: Callable[[Meter], None] | None = None,
+        on_window: OnWindow = lambda meter: None,
     ) -> None:
         super().__init__()
         self.meter, self.stop, self.on_window = meter, stop, on_window
@@ -131,8 +132,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             self._closed()
 
     def _closed(self) -> None:
-        if self.on_window is not None:
-            self.on_window(self.meter)
+        self.on_window(self.meter)
         if self.stop and self.meter.done:
             self._model.stop_training = True
 
@@ -157,16 +157,11 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """Callback that passes the ends of `predict()` steps to a meter.
-
-    Args:
-        meter: Meter of the steps.
-        on_window: Callback after each window.
-    """
+    """Callback that passes the ends of `predict()` steps to a meter."""
 
     async_safe = True
 
-    def __init__(self, meter: Meter, *, on_window: Callable[[Meter], None] | None = None) -> None:
+    def __init__(self, meter: Meter, *, on_window: OnWindow = lambda meter: None) -> None:
         super().__init__()
         self.meter, self.on_window = meter, on_window
         self.began_s, self.first_step_s = 0.0, 0.0
@@ -187,7 +182,6 @@ class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             self.first_step_s = self.first_step_s or now_s - self.began_s
             closed = self.meter.ended(now_s, int(getattr(self._model, "steps_per_execution", 1) or 1))
         if closed:
-            if self.on_window is not None:
-                self.on_window(self.meter)
+            self.on_window(self.meter)
             if self.meter.done:
                 self._model.stop_predicting = True

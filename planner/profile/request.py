@@ -108,9 +108,6 @@ def _is_too_large(document: ProfileDocument, batch_size: int | None, precision: 
     )
 
 
-QUICK_ANSWER_S = 60.0  # until the answer, without `--precise`
-QUICK_WINDOWS_S = 6.0  # of windows for a configuration, without `--precise`
-PRECISE_WINDOWS_S = 20.0  # of windows for a configuration, with `--precise`
 FIRST_GUESS_S = 12.0  # of a process before one has ended: imports, compilation, warm-up, windows
 TRACE_S = 6.0  # of the trace at the end
 

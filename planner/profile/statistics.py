@@ -122,12 +122,7 @@ class WindowStatistics:
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:
-    """Summarize the step times of one or more windows.
-
-    Args:
-        steps_s: Mean step time of each window [s].
-        counts: Steps of each window [-].
-    """
+    """Summarize one or more windows, by the mean time of a step [s] and the number of steps of each."""
     interval = compute_median_interval(steps_s)
     middle = statistics.median(steps_s)
     spread = None
@@ -229,10 +224,7 @@ def is_enough(timing: Timing, *, several: ProcessLimits, processes: int, took_s:
     """Return whether no further process is needed or allowed.
 
     Args:
-        timing: Pooled timing of all processes so far.
-        several: Limits of the number of processes.
-        processes: Number so far [-].
-        took_s: Their total time [s].
+        timing: Pooled timing of all processes so far, which took `took_s` from start to end [s].
         most_s: Time limit of all windows together [s].
     """
     if processes < several.fewest:

@@ -120,18 +120,15 @@ def measure_step(
     argv: Sequence[str],
     tell: Callable[[str], None],
 ) -> StepHere | None:
-    """Run a few steps of a model on this machine, and keep their time.
+    """Run a few steps of a model on this machine, keep their time and return it.
+
+    None where the weights do not fit beside what runs, or the backend is not installed.
 
     Args:
         model: MODEL reference.
-        workload: The longest phase of what was traced.
+        workload: The longest phase of what was traced, with `options` and the script's arguments `argv`.
         accelerator: What this machine computes with.
-        options: Options with which it was traced.
-        argv: Arguments of a script.
         tell: Callback for one line on the progress.
-
-    Returns:
-        The time; None where the weights do not fit beside what runs, or the backend is not installed.
     """
     if not _fits(workload) or find_spec(workload.backend) is None:
         return None

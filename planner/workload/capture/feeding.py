@@ -104,14 +104,15 @@ class Pull:
     ) -> None:
         self._arguments, self._unused, self._most, self._clock = arguments, unused, most, clock
         self.thread = threading.Thread(target=self._pull, daemon=True)
-        self._over = threading.Event()
+        self._begun, self._over = threading.Event(), threading.Event()
         self._first_processor_s = self.cores = 0.0
         self.ends_s: list[float] = []
         self.samples = 0
 
-    def run(self, most_s: float) -> None:
-        """Pull until there are enough batches, or a time is over [s]."""
+    def run(self, most_s: float, *, start_s: float = 0.0) -> None:
+        """Pull until there are enough batches, or a time is over, besides that until the first batch [s]."""
         self.thread.start()
+        self._begun.wait(start_s)
         self._over.wait(most_s)
         self._over.set()
         if self.ends_s:
@@ -124,6 +125,7 @@ class Pull:
             for _ in itertools.islice(batches, self._unused):
                 self._first_processor_s = read_processor_s()
                 self.ends_s[:] = [self._clock()]
+                self._begun.set()
             for batch in itertools.islice(batches, self._most):
                 if self._over.is_set():
                     return
@@ -132,6 +134,7 @@ class Pull:
         except Exception:  # the pipeline is the user's code: what came so far counts
             return
         finally:
+            self._begun.set()
             self._over.set()
 
 
