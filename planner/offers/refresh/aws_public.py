@@ -135,9 +135,7 @@ class AwsSpotFeed(PriceSource):
     provider = "aws"
     label = "aws spot"
     purchases = ("spot",)
-
-    def __init__(self) -> None:
-        self._rows: list[ListedPrice] | None = None
+    _rows: list[ListedPrice] | None = None
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
