@@ -71,12 +71,11 @@ class FrameworkSupport(Frozen):
 
 @dataclass(frozen=True)
 class CompatibilityMatrix:
-    """Compatibility matrix: builds, number formats, TPUs and NPUs."""
+    """Compatibility matrix: builds for GPUs, number formats, builds for TPUs and NPUs."""
 
     builds: tuple[FrameworkBuild, ...]
     formats: tuple[NumberFormat, ...]
-    tpus: tuple[NamedChipBuild, ...]
-    npus: tuple[NamedChipBuild, ...] = ()
+    chips: tuple[NamedChipBuild, ...]
 
     def runs_keras(self, accelerator: Accelerator) -> bool | None:
         """Return whether any framework build runs Keras 3 on an accelerator; None if unknown."""
@@ -132,7 +131,7 @@ class CompatibilityMatrix:
         return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source)
 
     def _on_chip(self, accelerator: Accelerator, framework: Framework) -> FrameworkSupport:
-        for build in self.tpus if accelerator.kind == "tpu" else self.npus:
+        for build in self.chips:
             if build.framework == framework and accelerator.name in build.names:
                 return _support(build, "runs")
         return FrameworkSupport(framework=framework, verdict=None)
@@ -168,6 +167,5 @@ def load_compatibility() -> CompatibilityMatrix:
     return CompatibilityMatrix(
         builds=load_rows(table, "build", FrameworkBuild),
         formats=load_rows(table, "format", NumberFormat),
-        tpus=load_rows(table, "tpu", NamedChipBuild),
-        npus=load_rows(table, "npu", NamedChipBuild),
+        chips=load_rows(table, "tpu", NamedChipBuild) + load_rows(table, "npu", NamedChipBuild),
     )
