@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from .errors import FetchError, FetchErrorKind, build_connection_error, classify_status
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
-from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
+from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -43,7 +43,6 @@ class GcpBilling(PriceSource):
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
-        self._rows: list[ListedPrice | LeftOut] | None = None
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
@@ -54,16 +53,14 @@ class GcpBilling(PriceSource):
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
-        """Return every known machine of all regions, or of the part's region, and other priced items."""
-        if self._rows is None:
-            endpoint = request.endpoint(self.name, ENDPOINT)
-            with _open_client(endpoint, request) as client:
-                skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
-            url = f"{endpoint}/v1/{SERVICES[0]}/skus"
-            machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
-            self._rows = [*set(find_left_out(skus, self._specs)), *machines]
-        return part.select(self._rows)
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
+        """Return every known machine of all regions, and other priced items."""
+        endpoint = request.endpoint(self.name, ENDPOINT)
+        with _open_client(endpoint, request) as client:
+            skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
+        url = f"{endpoint}/v1/{SERVICES[0]}/skus"
+        machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
+        return [*set(find_left_out(skus, self._specs)), *machines]
 
 
 def _find_api_key(request: RefreshRequest) -> str | None:
