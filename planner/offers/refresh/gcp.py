@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .errors import FetchError, FetchErrorKind, build_connection_error, classify_status
+from .errors import FetchError, FetchErrorKind, classify_status, translate_errors
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
 from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal
 
@@ -134,13 +134,13 @@ def _convert_sku(sku: Any) -> GoogleSku:
 @contextmanager
 def _translate_errors() -> Iterator[None]:
     """Convert errors of Google's client to FetchErrors that do not contain the key."""
-    import requests
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
     from google.protobuf.json_format import ParseError
 
     try:
-        yield
+        with translate_errors("Google"):
+            yield
     except GoogleAPICallError as error:
         status = int(error.code or 0)
         kind: FetchErrorKind = "credentials" if status == 400 else classify_status(status)
@@ -153,12 +153,6 @@ def _translate_errors() -> Iterator[None]:
             kind="credentials",
             hint="`gcloud auth application-default login`",
         ) from error
-    except requests.Timeout as error:
-        raise FetchError("Google did not respond in time", kind="slow") from error
-    except requests.exceptions.ChunkedEncodingError as error:
-        raise FetchError("the response of Google was truncated", kind="truncated") from error
-    except requests.RequestException as error:
-        raise build_connection_error(error, "Google") from error
     except (ParseError, ValueError, StopIteration, AttributeError, TypeError) as error:
         # The client raises the last two for error bodies that are not Google's (a proxy's page).
         raise FetchError("the response of Google is not the expected JSON", kind="malformed") from error
