@@ -139,7 +139,7 @@ PRICE_COLUMNS = (
     "as_of", "source", "estimated", "complete", "status", "note",
 )  # fmt: skip
 _OFFER_FIELDS = tuple({"as_of": "price_as_of", "source": "price_source"}.get(c, c) for c in PRICE_COLUMNS)
-_OPTIONAL = {index for index, c in enumerate(PRICE_COLUMNS) if c in {"vcpus", "memory_gib", "usd_per_hour"}}
+_NULLABLE = ("vcpus", "memory_gib", "usd_per_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +341,8 @@ def _parse_offer(cells: list[str], provider: str, sources: Mapping[str, str]) ->
     if source is None:
         return [("source", f"`{cells[9]}` is not a key of sources.toml")]
     values: dict[str, Any] = dict(zip(_OFFER_FIELDS, cells, strict=True))
-    for index in _OPTIONAL:
-        if not cells[index]:
-            values[_OFFER_FIELDS[index]] = None
-    values["price_source"] = source
-    values["provider"] = provider
+    values |= {name: values[name] or None for name in _NULLABLE}
+    values |= {"price_source": source, "provider": provider}
     from pydantic import ValidationError
 
     try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from ..records import Frozen
 from .catalog_files import load_rows, read_table
 from .rows import Accelerator, Constraint, Row
 
@@ -49,34 +48,29 @@ class NamedChipBuild(Row):
     source: str
 
 
-class FrameworkSupport(Frozen):
+class FrameworkSupport(NamedTuple):
     """Support of an accelerator by a framework.
 
     Args:
         framework: `jax`, `tensorflow` or `torch`.
         verdict: `runs` with the newest build, `older` with an older one, `no`, or None if unknown.
         versions: Supporting versions, as text.
-        cuda: CUDA version of that build; None for TPUs.
         keras3: Whether Keras 3 supports that build.
-        source: Source of the entry.
     """
 
     framework: Framework
     verdict: Verdict | None
     versions: str = ""
-    cuda: str | None = None
     keras3: bool = False
-    source: str = ""
 
 
 @dataclass(frozen=True)
 class CompatibilityMatrix:
-    """Compatibility matrix: builds, number formats, TPUs and NPUs."""
+    """Compatibility matrix: builds for GPUs, number formats, builds for TPUs and NPUs."""
 
     builds: tuple[FrameworkBuild, ...]
     formats: tuple[NumberFormat, ...]
-    tpus: tuple[NamedChipBuild, ...]
-    npus: tuple[NamedChipBuild, ...] = ()
+    chips: tuple[NamedChipBuild, ...]
 
     def runs_keras(self, accelerator: Accelerator) -> bool | None:
         """Return whether any framework build runs Keras 3 on an accelerator; None if unknown."""
@@ -126,16 +120,17 @@ class CompatibilityMatrix:
         builds = [build for build in self.builds if build.framework == framework]
         for position, build in enumerate(builds):
             if build.capability_min <= capability <= build.capability_max:
-                return _support(build, "older" if position else "runs", cuda=build.cuda)
+                verdict: Verdict = "older" if position else "runs"
+                return FrameworkSupport(framework, verdict, build.versions, build.keras3)
         if not builds or capability > max(build.capability_max for build in self.builds):
-            return FrameworkSupport(framework=framework, verdict=None)
-        return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source)
+            return FrameworkSupport(framework, None)
+        return FrameworkSupport(framework, "no")
 
     def _on_chip(self, accelerator: Accelerator, framework: Framework) -> FrameworkSupport:
-        for build in self.tpus if accelerator.kind == "tpu" else self.npus:
+        for build in self.chips:
             if build.framework == framework and accelerator.name in build.names:
-                return _support(build, "runs")
-        return FrameworkSupport(framework=framework, verdict=None)
+                return FrameworkSupport(framework, "runs", build.versions, build.keras3)
+        return FrameworkSupport(framework, None)
 
     def _missing_format(self, accelerator: Accelerator, precision: str) -> str:
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
@@ -147,20 +142,6 @@ class CompatibilityMatrix:
         return ""
 
 
-def _support(
-    build: FrameworkBuild | NamedChipBuild, verdict: Verdict, cuda: str | None = None
-) -> FrameworkSupport:
-    """Return the support of an accelerator by a build."""
-    return FrameworkSupport(
-        framework=build.framework,
-        verdict=verdict,
-        versions=build.versions,
-        cuda=cuda,
-        keras3=build.keras3,
-        source=build.source,
-    )
-
-
 @cache
 def load_compatibility() -> CompatibilityMatrix:
     """Load the packaged compatibility matrix."""
@@ -168,6 +149,5 @@ def load_compatibility() -> CompatibilityMatrix:
     return CompatibilityMatrix(
         builds=load_rows(table, "build", FrameworkBuild),
         formats=load_rows(table, "format", NumberFormat),
-        tpus=load_rows(table, "tpu", NamedChipBuild),
-        npus=load_rows(table, "npu", NamedChipBuild),
+        chips=load_rows(table, "tpu", NamedChipBuild) + load_rows(table, "npu", NamedChipBuild),
     )

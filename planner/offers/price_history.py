@@ -58,7 +58,7 @@ def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
 
 
 def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
-    return {(o.provider, o.instance_type, o.region, o.purchase): o for o in offers if o.usd_per_hour}
+    return {(o.provider, *o.key): o for o in offers if o.usd_per_hour}
 
 
 def _build_change(key: OfferKey, old: Offer | None, new: Offer | None) -> Change | None:
@@ -91,11 +91,7 @@ def load_previous_prices(
     if packaged:
         keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
         keys |= {(name, *key) for name in providers for key in store.gone(name)}
-        return [
-            offer
-            for offer in load_catalog().offers
-            if (offer.provider, offer.instance_type, offer.region, offer.purchase) in keys
-        ]
+        return [offer for offer in load_catalog().offers if (offer.provider, *offer.key) in keys]
     if old is None:
         return [offer for name in providers for offer in store.offers(name, part="previous")]
     if not (old / "prices").is_dir():

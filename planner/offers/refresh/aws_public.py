@@ -9,16 +9,7 @@ from typing import Any
 
 from .errors import FetchError
 from .http import HttpClient
-from .source import (
-    LeftOut,
-    ListedPrice,
-    PricePart,
-    PriceSource,
-    RefreshRequest,
-    parse_decimal,
-    parse_float,
-    reading,
-)
+from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float, reading
 
 BULK_ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
 PREAMBLE_LINES = 5
@@ -136,15 +127,10 @@ class AwsSpotFeed(PriceSource):
     label = "aws spot"
     purchases = ("spot",)
 
-    def __init__(self) -> None:
-        self._rows: list[ListedPrice] | None = None
-
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
-        """Return the Linux spot prices of all regions, or of the part's region."""
-        if self._rows is None:
-            url = f"{request.endpoint(self.name, FEED_ENDPOINT)}/spot.json"
-            self._rows = list(_parse_feed(http.json(url), url))
-        return part.select(self._rows)
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the Linux spot prices of all regions."""
+        url = f"{request.endpoint(self.name, FEED_ENDPOINT)}/spot.json"
+        return _parse_feed(http.json(url), url)
 
 
 def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:

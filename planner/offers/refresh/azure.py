@@ -26,9 +26,8 @@ API_VERSION = "2023-01-01-preview"
 MOST_PAGES = 200  # a region has about 10
 NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated")
 GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
-Rank = tuple[
-    bool, bool, datetime
-]  # of a meter: priced before unpriced, primary before others, later before earlier
+# Of a meter: priced before unpriced, primary before others, later before earlier.
+Rank = tuple[bool, bool, datetime]
 
 
 class AzureRetail(PriceSource):

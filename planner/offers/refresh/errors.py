@@ -47,7 +47,7 @@ class FetchError(GpuplanError):
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """Convert errors of requests and urllib3 to FetchErrors.
+    """Convert errors of requests and urllib3 to FetchErrors, which name the host of a URL, or a vendor.
 
     A host that accepted no connection counts as unreachable; after a timeout or a broken connection, the next
     attempt may succeed.
@@ -59,7 +59,7 @@ def translate_errors(url: str) -> Iterator[None]:
     try:
         yield
     except requests.ConnectTimeout as error:
-        raise build_connection_error(error, host) from error
+        raise _build_connection_error(error, host) from error
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise FetchError(f"{host} did not respond in time", kind="slow") from error
     except (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError) as error:
@@ -67,16 +67,11 @@ def translate_errors(url: str) -> Iterator[None]:
     except (requests.exceptions.ContentDecodingError, urllib3.exceptions.DecodeError, EOFError) as error:
         raise FetchError(f"the response of {host} is corrupt", kind="truncated") from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise build_connection_error(error, host) from error
+        raise _build_connection_error(error, host) from error
 
 
-def build_connection_error(error: Exception, host: str) -> FetchError:
-    """Build the error of a connection that failed, or that broke before an answer.
-
-    Args:
-        error: An error of requests or urllib3.
-        host: Name of the host in messages.
-    """
+def _build_connection_error(error: Exception, host: str) -> FetchError:
+    """Build the error of a connection that failed, or that broke before an answer."""
     import urllib3
 
     reason = error.args[0] if error.args else None

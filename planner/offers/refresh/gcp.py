@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .errors import FetchError, FetchErrorKind, build_connection_error, classify_status
+from .errors import FetchError, FetchErrorKind, classify_status, translate_errors
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
-from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
+from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -43,7 +43,6 @@ class GcpBilling(PriceSource):
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
-        self._rows: list[ListedPrice | LeftOut] | None = None
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
@@ -54,16 +53,14 @@ class GcpBilling(PriceSource):
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
-        """Return every known machine of all regions, or of the part's region, and other priced items."""
-        if self._rows is None:
-            endpoint = request.endpoint(self.name, ENDPOINT)
-            with _open_client(endpoint, request) as client:
-                skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
-            url = f"{endpoint}/v1/{SERVICES[0]}/skus"
-            machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
-            self._rows = [*set(find_left_out(skus, self._specs)), *machines]
-        return part.select(self._rows)
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
+        """Return every known machine of all regions, and other priced items."""
+        endpoint = request.endpoint(self.name, ENDPOINT)
+        with _open_client(endpoint, request) as client:
+            skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
+        url = f"{endpoint}/v1/{SERVICES[0]}/skus"
+        machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
+        return [*set(find_left_out(skus, self._specs)), *machines]
 
 
 def _find_api_key(request: RefreshRequest) -> str | None:
@@ -137,13 +134,13 @@ def _convert_sku(sku: Any) -> GoogleSku:
 @contextmanager
 def _translate_errors() -> Iterator[None]:
     """Convert errors of Google's client to FetchErrors that do not contain the key."""
-    import requests
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
     from google.protobuf.json_format import ParseError
 
     try:
-        yield
+        with translate_errors("Google"):
+            yield
     except GoogleAPICallError as error:
         status = int(error.code or 0)
         kind: FetchErrorKind = "credentials" if status == 400 else classify_status(status)
@@ -156,12 +153,6 @@ def _translate_errors() -> Iterator[None]:
             kind="credentials",
             hint="`gcloud auth application-default login`",
         ) from error
-    except requests.Timeout as error:
-        raise FetchError("Google did not respond in time", kind="slow") from error
-    except requests.exceptions.ChunkedEncodingError as error:
-        raise FetchError("the response of Google was truncated", kind="truncated") from error
-    except requests.RequestException as error:
-        raise build_connection_error(error, "Google") from error
     except (ParseError, ValueError, StopIteration, AttributeError, TypeError) as error:
         # The client raises the last two for error bodies that are not Google's (a proxy's page).
         raise FetchError("the response of Google is not the expected JSON", kind="malformed") from error

@@ -88,7 +88,7 @@ class RunPod(_GpuCloud):
     provider = label = "runpod"
     key_variable = "RUNPOD_API_KEY"
 
-    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all GPU types in stock, and the names of those out of stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
@@ -114,7 +114,7 @@ class Vast(_GpuCloud):
     name = "vast-api"
     provider = label = "vast"
 
-    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the lowest price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
         url = f"{request.endpoint(self.name, VAST)}/api/v0/bundles/"
         with reading("Vast's response"):
@@ -216,7 +216,7 @@ class LambdaCloud(_GpuCloud):
     purchases = ("on_demand",)
     key_variable = "LAMBDA_API_KEY"
 
-    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return all instance types."""
         url = f"{request.endpoint(self.name, LAMBDA)}/api/v1/instance-types"
         data = http.json(url, headers=self.get_headers(request))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,6 @@ from .errors import RETRYABLE_KINDS, FetchError, classify_status, parse_host, tr
 
 if TYPE_CHECKING:
     import requests
-    from tenacity import RetryCallState
 
 T = TypeVar("T")
 # Of a JSON answer; the largest known, a page of 5,000 Google SKUs, has about 10 MB.
@@ -86,21 +86,19 @@ class HttpClient:
 
     def retry(self, operation: Callable[[], T]) -> T:
         """Run an operation with retries after transient errors; an unreachable host gets fewer attempts."""
-        from tenacity import Retrying, retry_if_exception
-
-        try:
-            return Retrying(
-                retry=retry_if_exception(self._is_transient),
-                stop=self._has_tried_enough,
-                wait=self._wait_s,
-                sleep=self._sleep,
-                before_sleep=self._announce,
-                reraise=True,
-            )(operation)
-        except FetchError as error:
-            if error.host:
-                self._unreachable.add(error.host)
-            raise
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return operation()
+            except FetchError as error:
+                if not self._is_worth_retrying(error, attempt):
+                    if error.host:
+                        self._unreachable.add(error.host)
+                    raise
+                wait_s = self._compute_wait_s(error, attempt)
+                self._say(f"{error}: trying again in {wait_s:.1f} s")
+                self._sleep(wait_s)
 
     def json(
         self,
@@ -190,36 +188,22 @@ class HttpClient:
         if theirs.tzinfo is not None:
             self.skew_s = (theirs - self._now()).total_seconds()
 
-    def _is_transient(self, error: BaseException) -> bool:
-        """Return whether a retry may succeed."""
+    def _is_worth_retrying(self, error: FetchError, attempt: int) -> bool:
+        """Return whether another attempt is left, and may succeed."""
+        attempts, reach_attempts = self.policy.attempts, self.policy.reach_attempts
         return (
-            isinstance(error, FetchError)
-            and error.kind in RETRYABLE_KINDS
+            error.kind in RETRYABLE_KINDS
             and error.host not in self._unreachable
             and (error.retry_after_s or 0.0) <= self.policy.longest_wait_s
+            and attempt < (min(attempts, reach_attempts) if error.kind == "unreachable" else attempts)
         )
 
-    def _has_tried_enough(self, state: RetryCallState) -> bool:
-        """Return whether no further attempt is made."""
-        error = state.outcome.exception() if state.outcome else None
-        is_out_of_reach = isinstance(error, FetchError) and error.kind == "unreachable"
-        attempts, reach_attempts = self.policy.attempts, self.policy.reach_attempts
-        return state.attempt_number >= (min(attempts, reach_attempts) if is_out_of_reach else attempts)
-
-    def _announce(self, state: RetryCallState) -> None:
-        """Announce another attempt with its reason."""
-        error = state.outcome.exception() if state.outcome else None
-        self._say(f"{error}: trying again in {state.upcoming_sleep:.1f} s")
-
-    def _wait_s(self, state: RetryCallState) -> float:
+    def _compute_wait_s(self, error: FetchError, attempt: int) -> float:
         """Return the pause before the next attempt [s]: Retry-After, or exponential back-off with jitter."""
-        from tenacity import wait_exponential, wait_random
-
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, FetchError) and error.retry_after_s is not None:
+        if error.retry_after_s is not None:
             return error.retry_after_s
-        first, longest = self.policy.wait_s, self.policy.longest_wait_s
-        return wait_exponential(multiplier=first, max=longest)(state) + wait_random(0, first)(state)
+        first_s, longest_s = self.policy.wait_s, self.policy.longest_wait_s
+        return min(first_s * 2.0 ** (attempt - 1), longest_s) + random.uniform(0.0, first_s)
 
 
 def parse_retry_after_s(header: str | None, *, now: datetime) -> float | None:

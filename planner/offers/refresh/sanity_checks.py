@@ -93,7 +93,9 @@ def check_part(
         return CheckedPart(anomalies=(_build_part_anomaly(part, "currency", message),))
     anomalies: list[Anomaly] = []
     fitting: list[tuple[ListedPrice, InstanceSpec]] = []
-    known, left_out = _split_known(listed, specs)
+    found = {row: specs.find_instance_spec(row) for row in listed}
+    left_out = frozenset(one for one in found.values() if isinstance(one, LeftOut))
+    known = {row: one for row, one in found.items() if not isinstance(one, LeftOut)}
     rows = _drop_contradictions(known, anomalies)
     on_demand = _find_on_demand_prices(rows, old)
     for row in rows:
@@ -111,21 +113,6 @@ def check_part(
     doubtful = {why.what for why in moved}
     accepted = tuple((row, shape) for row, shape in fitting if format_key(row.key) not in doubtful)
     return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved), left_out=left_out)
-
-
-def _split_known(
-    listed: Iterable[ListedPrice], specs: InstanceSpecs
-) -> tuple[dict[ListedPrice, InstanceSpec], frozenset[LeftOut]]:
-    """Return the hardware of the machines that the catalog knows, by price, and the other machines."""
-    known: dict[ListedPrice, InstanceSpec] = {}
-    left_out: set[LeftOut] = set()
-    for row in listed:
-        found = specs.find_instance_spec(row)
-        if isinstance(found, LeftOut):
-            left_out.add(found)
-        else:
-            known[row] = found
-    return known, frozenset(left_out)
 
 
 def _find_part_anomaly(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..rows import CPU, Purchase
 from .errors import FetchError
 from .gcp_prices import ACCELERATOR_SERIES
-from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
+from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -64,18 +64,15 @@ class SkyPilotCatalog(PriceSource):
         self.label = f"{provider} (SkyPilot)"
         self._specs = specs
         self._file = file
-        self._rows: list[ListedPrice | LeftOut] | None = None
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
-        """Return the prices of all regions, or of the part's region: the lowest over the zones."""
-        if self._rows is None:
-            if self._file is not None:
-                text, url = _read_text(self._file), self._file.resolve().as_uri()
-            else:
-                url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
-                text = http.text(url)
-            self._rows = list(parse_catalog(text, self._specs.known, url=url))
-        return part.select(self._rows)
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
+        """Return the prices of all regions: the lowest over the zones."""
+        if self._file is not None:
+            text, url = _read_text(self._file), self._file.resolve().as_uri()
+        else:
+            url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
+            text = http.text(url)
+        return parse_catalog(text, self._specs.known, url=url)
 
 
 def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> Iterator[ListedPrice | LeftOut]:

@@ -7,7 +7,6 @@ prices.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,10 +90,6 @@ class PricePart:
         """Return whether a price of this region and purchase option belongs to the part."""
         return self.region in (ANYWHERE, region) and purchase in self.purchases
 
-    def select(self, rows: Iterable[ListedPrice | LeftOut]) -> list[ListedPrice | LeftOut]:
-        """Return the rows of a response for all regions that belong to the part's region, or to none."""
-        return [row for row in rows if isinstance(row, LeftOut) or self.region in (ANYWHERE, row.region)]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
@@ -118,7 +113,7 @@ class RefreshRequest:
         return (self.environ.get(variable) or self.endpoints.get(source) or default).rstrip("/")
 
 
-class PriceSource(ABC):
+class PriceSource:
     """Interface of a price source.
 
     Attributes:
@@ -135,6 +130,7 @@ class PriceSource(ABC):
     label: str
     purchases: tuple[Purchase, ...] = ("on_demand", "spot")
     is_complete = True
+    _rows: Sequence[ListedPrice | LeftOut] | None = None
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
@@ -151,11 +147,17 @@ class PriceSource(ABC):
             for r in regions
         ]
 
-    @abstractmethod
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all prices of a part, and the items that the source omits; FetchError unless the response
-        is complete and well-formed.
+        is complete and well-formed. A source with one response for all regions defines `read_all` instead.
         """
+        if self._rows is None:
+            self._rows = tuple(self.read_all(request, http))
+        return [row for row in self._rows if isinstance(row, LeftOut) or part.region in (ANYWHERE, row.region)]
+
+    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
+        """Return all prices of all regions, and the items that the source omits, like `read`."""
+        raise NotImplementedError
 
 
 @contextmanager
