@@ -115,14 +115,14 @@ class RecordingTransfer(ErrorModel):
         self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
     ) -> list[Correction]:
         """Keep the steps."""
-        vars(self).setdefault("asked", []).extend([*profiled, *targets])
+        self.asked.extend([*profiled, *targets])
         return [Correction(log_ratio=0.0, spread=0.1) for _ in targets]
 
 
 def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -> None:
     """cuDNN runs the LSTM whole: its launches are counted, not those of the loop that was traced."""
     error_model = RecordingTransfer(
-        covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS
+        covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS, asked=[]
     )
     profiled(lstm, "T4", step_s=0.01, error_model=error_model).step_time(lstm, CATALOG.accelerators["V100-16GB"])
     dispatched = sum(
