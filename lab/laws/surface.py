@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.kernel_table import CONTRACTIONS
-from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.run_config import compute_memory_pressure
 from gpuplan.predict.step_time import StepTime
@@ -210,7 +209,7 @@ def _predict(
 
 def _count_kernels(workload: Workload, cudnn_layers: frozenset[str]) -> tuple[float, float, float]:
     """Return launches, bytes of all kernels but products, and bytes of all kernels."""
-    kernels = build_kernels(workload.ops, compiled=workload.compiled, cudnn_layers=cudnn_layers)
+    kernels = Execution(compiled=workload.compiled, cudnn_layers=cudnn_layers).build_kernels(workload.ops)
     streamed = sum(k.bytes_moved * k.count for k in kernels if k.category not in CONTRACTIONS)
     moved = sum(k.bytes_moved * k.count for k in kernels)
     return sum(k.count for k in kernels), streamed, moved

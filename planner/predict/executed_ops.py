@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import fields, replace
+from typing import NamedTuple
 
 from ..offers.rows import Accelerator
-from ..records import Frozen
 from ..workload.accumulation import build_gradient_op, divide_updates
 from ..workload.model import Workload
 from ..workload.ops import Op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_kernel_table, is_direct
-from .launches import UnfusedPart, build_kernels, group_ops_by_kernel, use_cudnn_rnn
+from .launches import Launching, UnfusedPart
 from .library_kernels import (
     AMPERE,
     find_attention_kernel,
@@ -167,41 +166,27 @@ COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
 }
 
 
-class Execution(Frozen):
+class Execution(Launching):
     """Execution of a step: everything besides its operations that determines the kernel table.
 
     Args:
-        compiled: True: elementwise chains are fused by XLA; False: one kernel per layer call and phase.
-        cudnn_layers: Recurrent layers (`lstm`, `gru`) executed by cuDNN; others run the traced loop.
-        unfused: Parts of the step of which every primitive is a kernel.
         converted: Operand types of convolutions whose layout is converted for tensor units.
         cores: Cores of a chip that each update the weights [-].
         fused_attention: Whether attention is one kernel a pass.
         attention_kernel: Which kernel that is.
-        persistent_norms: Whether kernels of batch normalization read each operand once.
-        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
         fast_groups: Which grouped convolutions have kernels on tensor units.
     """
 
-    compiled: bool
-    cudnn_layers: frozenset[str] = frozenset()
-    unfused: frozenset[UnfusedPart] = frozenset()
     converted: frozenset[str] = frozenset()
     cores: int = 1
     fused_attention: bool = False
     attention_kernel: FusedKernel = "warp"
-    persistent_norms: bool = False
-    row_kernels: bool = False
     fast_groups: FastGroups = "all"
 
     @property
     def of_kernels(self) -> Execution:
         """Execution without what changes only the table of given kernels."""
-        return Execution(cores=self.cores, **self._list_kernel_options())
-
-    def _list_kernel_options(self) -> dict[str, Any]:
-        names = ("compiled", "cudnn_layers", "unfused", "persistent_norms", "row_kernels")
-        return {name: getattr(self, name) for name in names}
+        return Execution(cores=self.cores, **{one.name: getattr(self, one.name) for one in fields(Launching)})
 
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
         """Return the operations of a workload in this execution."""
@@ -209,12 +194,11 @@ class Execution(Frozen):
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
-        return build_kernels(repeat_updates(ops, cores=self.cores), **self._list_kernel_options())
+        return super().build_kernels(repeat_updates(ops, cores=self.cores))
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations; primitives of unfused parts are not separated."""
-        dispatched, streamed = use_cudnn_rnn(repeat_updates(ops, cores=self.cores), layers=self.cudnn_layers)
-        return group_ops_by_kernel([*dispatched, *streamed], compiled=self.compiled, row_kernels=self.row_kernels)
+        return super().group_ops(repeat_updates(ops, cores=self.cores))
 
     def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
         """Return the kernels as arrays; direct grouped convolutions are timed and listed as depthwise ones."""

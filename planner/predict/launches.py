@@ -211,21 +211,53 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-class _Traffic(Frozen):
-    """Memory traffic of kernels of several operations.
+class Launching(Frozen):
+    """What determines the kernels of given operations.
 
     Args:
-        compiled: Whether they are fused by XLA.
-        persistent_norms, row_kernels: See `build_kernels`.
-        softmax_apart: Whether the largest value of each row is found by a kernel of its own.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
+        unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
+            PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
+            `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
+        persistent_norms: Whether kernels of batch normalization read each operand once.
+        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
     """
 
     compiled: bool
+    cudnn_layers: Collection[str] = frozenset()
+    unfused: Collection[UnfusedPart] = frozenset()
     persistent_norms: bool = False
     row_kernels: bool = False
-    softmax_apart: bool = False
 
-    def group(self, ops: Iterable[Op]) -> list[list[Op]]:
+    def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
+        """Return the kernels of a step, equal kernels merged into one row with a count."""
+        dispatched, streamed = use_cudnn_rnn(ops, layers=self.cudnn_layers)
+        dispatched, looped = split_loops(dispatched) if "loops" in self.unfused else (dispatched, [])
+        dispatched, apart = split_unfused(dispatched, parts=self.unfused)
+        launched = (kernel for kernel, _ in self._iter_launches(dispatched))
+        inner = (kernel._replace(streamed=True) for kernel, _ in self._iter_launches(streamed))
+        primitives = (primitive for op in apart for primitive in _iter_primitives(op))
+        return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
+
+    def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
+        """Return each kernel of a step with its operations, contractions first; primitives are not separated."""
+        dispatched, streamed = use_cudnn_rnn(ops, layers=self.cudnn_layers)
+        plain = Launching(compiled=self.compiled, row_kernels=self.row_kernels)
+        return list(plain._iter_launches([*dispatched, *streamed]))
+
+    def _iter_launches(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
+        """Yield each kernel with its operations."""
+        for op in ops:
+            if op.kind in PRODUCTS:
+                yield _describe_contraction(op), [op]
+        for members in self._group(op for op in ops if op.kind not in PRODUCTS):
+            kernel = self._describe_group(members)
+            yield kernel, members
+            if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
+                yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
+
+    def _group(self, ops: Iterable[Op]) -> list[list[Op]]:
         """Return the operations of each kernel."""
         groups: dict[int, list[Op]] = {}
         for op in ops:
@@ -236,7 +268,7 @@ class _Traffic(Frozen):
                 groups.setdefault(group, []).append(op)
         return list(groups.values())
 
-    def count_bytes(self, op: Op, *, once: bool = False) -> float:
+    def _count_bytes(self, op: Op, *, once: bool) -> float:
         """Return the bytes that an operation moves as part of a kernel [bytes].
 
         Args:
@@ -248,57 +280,20 @@ class _Traffic(Frozen):
             return moved - op.fused_bytes_reread if self.row_kernels else moved
         if once:
             return moved - op.layer_bytes_reread
-        return moved + op.layer_bytes_max if self.softmax_apart else moved
+        return moved + op.layer_bytes_max if "softmax" in self.unfused else moved
 
-
-def _describe_group(members: list[Op], traffic: _Traffic) -> Kernel:
-    """Return the kernel of several operations."""
-    once = traffic.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
-    heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
-    for op in members:
-        size = traffic.count_bytes(op, once=once)
-        if size > largest:
-            heaviest, largest = op, size
-        count = max(count, op.count)
-        flops += op.flops * op.count
-        moved += size * op.count
-    return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
-
-
-def build_kernels(
-    ops: Sequence[Op],
-    *,
-    compiled: bool,
-    cudnn_layers: Collection[str] = (),
-    unfused: Collection[UnfusedPart] = (),
-    persistent_norms: bool = False,
-    row_kernels: bool = False,
-) -> tuple[Kernel, ...]:
-    """Return the kernels of a step, equal kernels merged into one row with a count.
-
-    Args:
-        ops: Of the traced workload.
-        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
-        cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
-        unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
-            PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
-            `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
-        persistent_norms: Whether kernels of batch normalization read each operand once.
-        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
-    """
-    traffic = _Traffic(
-        compiled=compiled,
-        persistent_norms=persistent_norms,
-        row_kernels=row_kernels,
-        softmax_apart="softmax" in unfused,
-    )
-    dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
-    dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
-    dispatched, apart = split_unfused(dispatched, parts=unfused)
-    launched = (kernel for kernel, _ in _iter_launches(dispatched, traffic))
-    inner = (kernel._replace(streamed=True) for kernel, _ in _iter_launches(streamed, traffic))
-    primitives = (primitive for op in apart for primitive in _iter_primitives(op))
-    return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
+    def _describe_group(self, members: list[Op]) -> Kernel:
+        """Return the kernel of several operations."""
+        once = self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
+        heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
+        for op in members:
+            size = self._count_bytes(op, once=once)
+            if size > largest:
+                heaviest, largest = op, size
+            count = max(count, op.count)
+            flops += op.flops * op.count
+            moved += size * op.count
+        return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
 
 
 def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[Kernel]:
@@ -324,26 +319,3 @@ def _iter_primitives(op: Op) -> Iterator[Kernel]:
         return
     yield kernel._replace(count=op.count)
     yield kernel._replace(count=op.count * (op.primitives - 1), streamed=True)
-
-
-def _iter_launches(ops: Sequence[Op], traffic: _Traffic) -> Iterator[tuple[Kernel, list[Op]]]:
-    """Yield each kernel with its operations; see `group_ops_by_kernel`."""
-    for op in ops:
-        if op.kind in PRODUCTS:
-            yield _describe_contraction(op), [op]
-    for members in traffic.group(op for op in ops if op.kind not in PRODUCTS):
-        kernel = _describe_group(members, traffic)
-        yield kernel, members
-        if traffic.softmax_apart and any(op.layer_bytes_max for op in members):
-            yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
-
-
-def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool, row_kernels: bool) -> list[tuple[Kernel, list[Op]]]:
-    """Return the kernels of a step with the operations of each, contractions first.
-
-    Args:
-        ops: Of the traced workload, recurrent layers as they are run.
-        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
-        row_kernels: See `build_kernels`.
-    """
-    return list(_iter_launches(ops, _Traffic(compiled=compiled, row_kernels=row_kernels)))

@@ -28,6 +28,7 @@ CHOICES = {  # of columns that may be missing or empty
     "mixing": ("mixup",),
     "exchange": ("step", "pass"),
 }
+TEXTS = ("framework", "layout", "clipping", "averaging", "mixing", "exchange", "optimizer", "software")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -201,25 +202,18 @@ def _require_choices(row: dict[str, str]) -> None:
 def _circumstances(row: dict[str, str]) -> dict[str, Any]:
     """Return the optional columns, which only published files have."""
     return {
-        "framework": row.get("framework") or "",
-        "layout": row.get("layout") or "",
+        **{name: row.get(name) or "" for name in TEXTS},
         "distribution": row.get("distribution") or "none",
         "shard": row.get("shard") or ("fsdp" if row.get("distribution") == "fsdp" else ""),
         "hosts": _count(row.get("hosts", "1")),
         "work": row.get("work") or row["mode"],
         "accumulation": _count(row.get("accumulation", "1")),
-        "clipping": row.get("clipping") or "",
-        "averaging": row.get("averaging") or "",
-        "mixing": row.get("mixing") or "",
         "loops": frozenset((row.get("loops") or "").split()),
-        "exchange": row.get("exchange") or "",
         "recompute": _parse_share(row.get("activation_checkpointing")),
         "attention": _parse_attention(row.get("attention")),
         "year": float(row["software_year"]) if row.get("software_year") else None,
         "exact_precision": "precision_known" in row,
         "waits": row.get("waits") == "true",
-        "optimizer": row.get("optimizer") or "",
-        "software": row.get("software") or "",
         "assumed": tuple(name for name in ("precision", "compiled") if row.get(f"{name}_known") == "false"),
     }
 

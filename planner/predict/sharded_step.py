@@ -207,7 +207,7 @@ def _format_note(traffic: ShardedTraffic, link_s: float, *, kind: LinkKind, devi
     )
 
 
-class RingLinks:
+class RingLinks(Frozen):
     """Links of the rings of a mesh over the devices of one or more machines.
 
     Args:
@@ -217,13 +217,14 @@ class RingLinks:
         parallel: Constants with the share of the datasheet rate that a collective reaches, by kind of link.
     """
 
-    def __init__(self, *, inside: Link, whole: Link, host_devices: float, parallel: ParallelCoefficients) -> None:
-        self.inside, self.whole, self._host_devices = inside, whole, host_devices
-        self._shares = parallel.shares.links
+    inside: Link
+    whole: Link
+    host_devices: float
+    parallel: ParallelCoefficients
 
     def count_hosts(self, one: Collective) -> int:
         """Return the machines that a ring passes [-]."""
-        return min(one.devices, max(1, math.ceil(one.devices * one.stride / self._host_devices)))
+        return min(one.devices, max(1, math.ceil(one.devices * one.stride / self.host_devices)))
 
     def compute_transfer_s(self, one: Collective) -> float:
         """Return the time of the data of a collective, all its executions [s].
@@ -232,9 +233,9 @@ class RingLinks:
         side by side in it.
         """
         if self.count_hosts(one) == 1:
-            return one.sent_bytes / (self.inside.bytes_per_s * self._shares[self.inside.kind])
-        rings = min(one.stride, self._host_devices) if self.whole.kind == "network" else 1.0
-        return rings * one.sent_bytes / (self.whole.bytes_per_s * self._shares[self.whole.kind])
+            return one.sent_bytes / (self.inside.bytes_per_s * self.parallel.shares.links[self.inside.kind])
+        rings = min(one.stride, self.host_devices) if self.whole.kind == "network" else 1.0
+        return rings * one.sent_bytes / (self.whole.bytes_per_s * self.parallel.shares.links[self.whole.kind])
 
     def compute_latency_s(self, one: Collective) -> float:
         """Return the latency of one message of a collective [s]."""
@@ -265,12 +266,7 @@ def add_replicas(divided: DividedStep, gradient_bytes: int, *, copies: int) -> t
 
 
 def compute_divided_link_s(
-    collectives: Sequence[Collective],
-    *,
-    single_s: float,
-    devices: float,
-    links: RingLinks,
-    parallel: ParallelCoefficients,
+    collectives: Sequence[Collective], *, single_s: float, devices: float, links: RingLinks
 ) -> float:
     """Return the time that the collectives of a divided step add to the work of a device [s].
 
@@ -282,12 +278,11 @@ def compute_divided_link_s(
         collectives: Of one step.
         single_s: Work of a device [s].
         devices: Of all machines [-].
-        links: Links of their rings.
-        parallel: Constants fitted on all-reduces: shares of the rates, overlap, waiting, start.
+        links: Links of their rings, with constants fitted on all-reduces: overlap, waiting, start.
 
     Not fitted on such steps.
     """
-    way = parallel.method(ANY_METHOD)
+    way = links.parallel.method(ANY_METHOD)
     waited = [one for one in collectives if not one.replicas]
     hidden = [one for one in collectives if one.replicas]
     at_once = [one for one in waited if one.phase != "update"]
@@ -336,9 +331,7 @@ def scale_to_divided_devices(
     inside, whole = found
     constants = load_parallel_coefficients()["all_reduce"]
     links = RingLinks(inside=inside, whole=whole, host_devices=devices / hosts, parallel=constants)
-    link_s = compute_divided_link_s(
-        collectives, single_s=single.time_s.mid, devices=devices, links=links, parallel=constants
-    )
+    link_s = compute_divided_link_s(collectives, single_s=single.time_s.mid, devices=devices, links=links)
     note = _format_division_note(sharding, collectives, link_s, links, devices=devices, hosts=hosts)
     return extend_step(single, {"link": link_s}, parallel=constants, note=note)
 

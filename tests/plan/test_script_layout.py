@@ -103,9 +103,9 @@ def test_collectives_take_what_they_send_over_the_link_and_are_not_hidden() -> N
     links = RingLinks(inside=nvlink, whole=nvlink, host_devices=8, parallel=parallel)
 
     def added_s(*collectives: Collective) -> float:
-        return compute_divided_link_s(
-            collectives, single_s=0.1, devices=8, links=links, parallel=parallel
-        ) - compute_divided_link_s((), single_s=0.1, devices=8, links=links, parallel=parallel)
+        return compute_divided_link_s(collectives, single_s=0.1, devices=8, links=links) - compute_divided_link_s(
+            (), single_s=0.1, devices=8, links=links
+        )
 
     rate, latency_s = 100e9 * parallel.shares.links["nvlink"], 2 * (8.4e-6 + 7 * 3.4e-6)
     assert added_s(make_collective(message_bytes=10**9)) == pytest.approx(2 * 7 / 8 * 1e9 / rate + latency_s)

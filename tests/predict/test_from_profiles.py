@@ -12,10 +12,10 @@ from factories import FakePredictor, make_product, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.aliases import get_chip_name
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow, is_same_work, read_profile_rows
-from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.profile_schema import PROFILE_SCHEMA
@@ -115,18 +115,20 @@ class RecordingTransfer(ErrorModel):
         self, profiled: Sequence[StepSummary], measured_s: Sequence[float], targets: Sequence[StepSummary]
     ) -> list[Correction]:
         """Keep the steps."""
-        vars(self).setdefault("asked", []).extend([*profiled, *targets])
+        self.asked.extend([*profiled, *targets])
         return [Correction(log_ratio=0.0, spread=0.1) for _ in targets]
 
 
 def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -> None:
     """cuDNN runs the LSTM whole: its launches are counted, not those of the loop that was traced."""
     error_model = RecordingTransfer(
-        covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS
+        covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS, asked=[]
     )
     profiled(lstm, "T4", step_s=0.01, error_model=error_model).step_time(lstm, CATALOG.accelerators["V100-16GB"])
-    dispatched = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False, cudnn_layers={"lstm"}))
-    loop = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False))
+    dispatched = sum(
+        kernel.count for kernel in Execution(compiled=False, cudnn_layers={"lstm"}).build_kernels(lstm.ops)
+    )
+    loop = sum(kernel.count for kernel in Execution(compiled=False).build_kernels(lstm.ops))
 
     assert [step.launches for step in error_model.asked] == [pytest.approx(dispatched)] * 2
     assert dispatched < loop

@@ -9,7 +9,7 @@ import pytest
 from factories import make_product
 from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.kernel_table import Kernel
-from gpuplan.predict.launches import build_kernels, split_loops
+from gpuplan.predict.launches import split_loops
 from gpuplan.workload.ops import Loop, Op, OpKind
 
 ADD = Op(
@@ -32,28 +32,31 @@ def list_all(kernels: tuple[Kernel, ...], **wanted: object) -> list[tuple[float,
 
 def test_primitives_share_the_work_of_a_row() -> None:
     """Three primitives of 3 FLOP and 6 bytes, twice; of an update the host launches one of the three."""
-    assert list_all(build_kernels([ADD], compiled=False)) == [(9.0, 18.0, 2.0, False)]
-    assert list_all(build_kernels([ADD], compiled=True)) == [(9.0, 15.0, 2.0, False)]
+    assert list_all(Execution(compiled=False).build_kernels([ADD])) == [(9.0, 18.0, 2.0, False)]
     assert list_all(Execution(compiled=True).build_kernels([ADD])) == [(9.0, 15.0, 2.0, False)]
-    updated = build_kernels([ADD], compiled=False, unfused={"updates"})
+    updated = Execution(compiled=False, unfused={"updates"}).build_kernels([ADD])
     assert list_all(updated) == [(3.0, 6.0, 2.0, False), (3.0, 6.0, 4.0, True)]
     single = replace(ADD, primitives=1)
-    assert list_all(build_kernels([single], compiled=False, unfused={"updates"})) == [(9.0, 18.0, 2.0, False)]
+    assert list_all(Execution(compiled=False, unfused={"updates"}).build_kernels([single])) == [
+        (9.0, 18.0, 2.0, False)
+    ]
     for part, framework in (("calls", "tensorflow"), ("torch_calls", "torch")):
         composed = replace(ADD, phase="forward", composed=framework)
-        assert list_all(build_kernels([composed], compiled=False, unfused={part})) == [(3.0, 6.0, 6.0, False)]
+        assert list_all(Execution(compiled=False, unfused={part}).build_kernels([composed])) == [
+            (3.0, 6.0, 6.0, False)
+        ]
 
 
 def test_a_kernel_of_several_operations_is_named_after_the_one_that_moves_most() -> None:
     """By hand: 2 x 9 + 4 FLOP and 2 x 18 + 40 bytes in two launches, of the category and type of the pool."""
     pool = replace(ADD, kind=OpKind.POOL, dtype="bfloat16", count=1.0, flops=4.0, layer_bytes_read=34.0)
     for order in ([ADD, pool], [pool, ADD]):
-        (kernel,) = build_kernels(order, compiled=False)
+        (kernel,) = Execution(compiled=False).build_kernels(order)
         assert (kernel.category, kernel.dtype) == ("pool", "bfloat16")
         assert (kernel.flops, kernel.bytes_moved, kernel.count) == (11.0, 38.0, 2.0)
     apart = replace(pool, layer_group=1)
-    assert len(build_kernels([ADD, apart], compiled=False)) == 2
-    assert build_kernels([replace(ADD, layer_group=-1)], compiled=False) == ()
+    assert len(Execution(compiled=False).build_kernels([ADD, apart])) == 2
+    assert Execution(compiled=False).build_kernels([replace(ADD, layer_group=-1)]) == ()
 
 
 def test_a_layer_that_repeats_a_product_more_than_twice_is_a_loop() -> None:
@@ -80,8 +83,8 @@ def test_a_cell_of_cudnn_moves_arrays_of_its_state(
     one = {"layer": "rnn", "loop": loop, "count": float(STEPS), "m": BATCH, "layer_group": 4, "fused_group": 2}
     ahead = make_product(n=gates * UNITS, k=UNITS, bytes_written=gates * STATE_BYTES, **one)
     back = make_product(phase="backward", n=UNITS, k=gates * UNITS, bytes_written=STATE_BYTES, **one)
-    inference = build_kernels([ahead], compiled=False, cudnn_layers={layer})
-    training = build_kernels([ahead, back], compiled=False, cudnn_layers={layer})
+    inference = Execution(compiled=False, cudnn_layers={layer}).build_kernels([ahead])
+    training = Execution(compiled=False, cudnn_layers={layer}).build_kernels([ahead, back])
 
     cell_flops = flops * BATCH * UNITS
     assert list_all(inference, category="stream") == [(cell_flops, arrays[0] * STATE_BYTES, 5.0, True)]
@@ -103,9 +106,9 @@ def test_what_waits_for_no_step_is_one_product() -> None:
         for part in ("apart", "sum")
     )
 
-    (whole,) = build_kernels([first], compiled=False, cudnn_layers={"lstm"})
+    (whole,) = Execution(compiled=False, cudnn_layers={"lstm"}).build_kernels([first])
     assert (whole.m, whole.n, whole.k, whole.count, whole.flops) == (10, 12, 7, 1.0, 500.0)
     assert whole.bytes_moved == pytest.approx(5 * inputs_bytes + weights_bytes + 5 * 96.0)
-    (whole,) = build_kernels([summed], compiled=False, cudnn_layers={"lstm"})
+    (whole,) = Execution(compiled=False, cudnn_layers={"lstm"}).build_kernels([summed])
     assert (whole.m, whole.n, whole.k, whole.count, whole.flops) == (2, 12, 35, 1.0, 500.0)
     assert (whole.bytes_moved, whole.streamed) == (pytest.approx(5 * (inputs_bytes + weights_bytes) + 96.0), False)

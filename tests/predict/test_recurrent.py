@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table
-from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.roofline import count_dispatches
@@ -49,7 +49,9 @@ def accelerator(name: str) -> Accelerator:
 def inner(workload: Workload) -> list[Kernel]:
     """Return what the library launches by itself."""
     return [
-        kernel for kernel in build_kernels(workload.ops, compiled=False, cudnn_layers=CUDNN) if kernel.streamed
+        kernel
+        for kernel in Execution(compiled=False, cudnn_layers=CUDNN).build_kernels(workload.ops)
+        if kernel.streamed
     ]
 
 
@@ -71,7 +73,7 @@ def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
 
 def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
     """By hand: the input's product and its mirror have 12 x 16 rows; each weight's gradient sums over as many."""
-    kernels = build_kernels(network("lstm").ops, compiled=False, cudnn_layers=CUDNN)
+    kernels = Execution(compiled=False, cudnn_layers=CUDNN).build_kernels(network("lstm").ops)
     ours = {(k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)}
     assert ours == {(192, 128, 24), (192, 24, 128), (128, 24, 192), (128, 32, 192)}
 
@@ -80,7 +82,9 @@ def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
 def test_both_ways_do_the_same_products(layer: str) -> None:
     """Batching moves fewer bytes in fewer launches, and multiplies as much."""
     workload = network(layer)
-    looped, whole = (build_kernels(workload.ops, compiled=False, cudnn_layers=how) for how in ((), CUDNN))
+    looped, whole = (
+        Execution(compiled=False, cudnn_layers=how).build_kernels(workload.ops) for how in ((), CUDNN)
+    )
 
     def total(kernels: tuple[Kernel, ...], what: str) -> float:
         return sum(getattr(k, what) * k.count for k in kernels if k.category == "dot")
@@ -97,7 +101,8 @@ def test_the_host_acts_as_often_for_long_sequences_as_for_short_ones(layer: str)
     def dispatches(steps: int, cudnn_layers: frozenset[str]) -> float:
         ops = network(layer, steps=steps).ops
         return count_dispatches(
-            build_kernel_table(build_kernels(ops, compiled=False, cudnn_layers=cudnn_layers)), compiled=False
+            build_kernel_table(Execution(compiled=False, cudnn_layers=cudnn_layers).build_kernels(ops)),
+            compiled=False,
         )
 
     assert dispatches(12, CUDNN) == dispatches(48, CUDNN)
@@ -115,7 +120,7 @@ def test_a_network_without_recurrent_layers_is_the_same_either_way() -> None:
     """Nothing to hand over."""
     ops = network("none").ops
     assert all(op.loop is None for op in ops)
-    looped, whole = (build_kernels(ops, compiled=True, cudnn_layers=how) for how in ((), CUDNN))
+    looped, whole = (Execution(compiled=True, cudnn_layers=how).build_kernels(ops) for how in ((), CUDNN))
     assert looped == whole
 
 
@@ -173,5 +178,7 @@ def test_a_prediction_follows_the_keras_that_runs() -> None:
 def test_the_loop_keeps_its_steps_beside_a_library() -> None:
     """Only the named kinds of layer are handed over."""
     ops = network("lstm").ops
-    assert build_kernels(ops, compiled=False, cudnn_layers={"gru"}) == build_kernels(ops, compiled=False)
+    assert Execution(compiled=False, cudnn_layers={"gru"}).build_kernels(ops) == Execution(
+        compiled=False
+    ).build_kernels(ops)
     assert {op.count for op in ops if op.loop and op.kind is OpKind.DOT} == {12.0}

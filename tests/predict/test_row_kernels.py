@@ -10,7 +10,6 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.executed_ops import Execution, find_keras_execution
-from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import has_row_kernels
 from gpuplan.predict.measured_run import build_traced_run
 from gpuplan.predict.measurements import load_published_measurements
@@ -127,9 +126,12 @@ def test_steps_of_a_file_use_the_kernels_of_their_chip() -> None:
 
 def test_kernels_are_as_traced_unless_asked() -> None:
     ops = softmax().ops
-    assert build_kernels(ops, compiled=True) == build_kernels(ops, compiled=True, row_kernels=False)
-    assert build_kernels(ops, compiled=True) != build_kernels(ops, compiled=True, row_kernels=True)
-    assert Execution(compiled=True).build_kernels(ops) == build_kernels(ops, compiled=True)
+    assert Execution(compiled=True).build_kernels(ops) == Execution(
+        compiled=True, row_kernels=False
+    ).build_kernels(ops)
+    assert Execution(compiled=True).build_kernels(ops) != Execution(compiled=True, row_kernels=True).build_kernels(
+        ops
+    )
 
 
 @pytest.mark.parametrize(("backend", "apart"), [("tensorflow", 2), ("jax", 2), ("torch", 0)])

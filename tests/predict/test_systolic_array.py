@@ -9,9 +9,8 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
-from gpuplan.predict.executed_ops import CORES_PER_CHIP, count_variables, repeat_updates
+from gpuplan.predict.executed_ops import CORES_PER_CHIP, Execution, count_variables, repeat_updates
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.systolic_array import SHARES, padded_flops, systolic_parts_s
 from gpuplan.workload.ops import Op, OpKind
 
@@ -111,7 +110,7 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
     )
     moved = sum(
         k.bytes_moved * k.count
-        for k in build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)), compiled=True)
+        for k in Execution(compiled=True).build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)))
     )
     assert moved == 8.0 + 8.0 * copies
 

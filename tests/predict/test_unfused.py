@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.kernel_table import Kernel
-from gpuplan.predict.launches import UnfusedPart, build_kernels
+from gpuplan.predict.launches import UnfusedPart
 from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_unfused_parts, has_persistent_norms
 from gpuplan.workload.capture.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
@@ -40,7 +40,7 @@ def network(activation: str) -> Workload:
 
 
 def launched(workload: Workload, *unfused: UnfusedPart) -> list[Kernel]:
-    return list(build_kernels(workload.ops, compiled=False, unfused=unfused))
+    return list(Execution(compiled=False, unfused=unfused).build_kernels(workload.ops))
 
 
 def arrays_moved(kernels: list[Kernel]) -> float:
@@ -90,7 +90,7 @@ def test_persistent_batch_normalization_reads_each_array_once() -> None:
     batch, layer = normalized("BatchNormalization").ops, normalized("LayerNormalization").ops
 
     def moved(ops: tuple[Op, ...], *, persistent: bool) -> float:
-        return arrays_moved(list(build_kernels(ops, compiled=False, persistent_norms=persistent)))
+        return arrays_moved(list(Execution(compiled=False, persistent_norms=persistent).build_kernels(ops)))
 
     saved = moved(batch, persistent=False) - moved(batch, persistent=True)
     assert saved == pytest.approx(3, rel=0.01)
@@ -223,7 +223,7 @@ def test_updates_apart_beside_xla_are_kernels_of_their_own() -> None:
     ops = trace_keras_model(model, options=WorkloadOptions(batch_size=1, compiled=True)).ops
 
     def large(*apart: UnfusedPart) -> list[Kernel]:
-        kernels = build_kernels(ops, compiled=True, unfused=apart)
+        kernels = Execution(compiled=True, unfused=apart).build_kernels(ops)
         return [k for k in kernels if k.category == "stream" and k.bytes_moved > 1.5 * ARRAY_BYTES]
 
     assert (launches(large()), arrays_moved(large())) == (1, pytest.approx(7, rel=0.02))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...offers.rows import Accelerator
@@ -182,14 +182,13 @@ class CompiledStep(Frozen):
         return self.fault not in (None, "does not fit")
 
 
+@dataclass(frozen=True, eq=False)
 class CompiledPredictor:
     """Predictor that adds the compilers' memory to the steps of one workload, and nothing to others."""
 
-    def __init__(
-        self, inner: StepPredictor, workload: Workload, known: Mapping[str, tuple[CompileTarget, CompiledStep]]
-    ) -> None:
-        """Take a predictor of the times, the workload that was compiled, and its results by accelerator."""
-        self.inner, self.workload, self.known = inner, workload, known
+    inner: StepPredictor  # of the times
+    workload: Workload  # that was compiled
+    known: Mapping[str, tuple[CompileTarget, CompiledStep]]  # results by accelerator
 
     def step_time(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -142,34 +142,27 @@ def is_same_work(one: Workload, other: Workload) -> bool:
     return abs(a - b) <= SAME_WORK * max(a, b)
 
 
+@dataclass(frozen=True, eq=False)
 class ProfiledPredictor:
     """Predicts steps as `Predictor` does, and better where profiles of the same work are at hand.
 
     On the accelerator that was measured the step is `measured`, at another batch size by its fixed and per-sample
     parts. Elsewhere the model is corrected by what it was off by there, as far as held-out data says that errors
     carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
+
+    Args:
+        predictor: For everything that was not measured.
+        measurements: Of any work, on any accelerator.
+        own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
+        accelerators: The catalog's.
+        error_model: What errors have in common; None: the packaged one.
     """
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        measurements: Sequence[ProfileRow],
-        *,
-        own_cpu: Accelerator | None,
-        accelerators: Mapping[str, Accelerator],
-        error_model: ErrorModel | None = None,
-    ) -> None:
-        """Take a predictor and what was measured.
-
-        Args:
-            predictor: For everything that was not.
-            measurements: Of any work, on any accelerator.
-            own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
-            accelerators: The catalog's.
-            error_model: What errors have in common; None: the packaged one.
-        """
-        self.predictor, self.measurements, self.own_cpu = predictor, tuple(measurements), own_cpu
-        self.accelerators, self._error_model = accelerators, error_model
+    predictor: Predictor
+    measurements: Sequence[ProfileRow]
+    own_cpu: Accelerator | None
+    accelerators: Mapping[str, Accelerator]
+    error_model: ErrorModel | None = None
 
     def step_time(
         self,
@@ -258,7 +251,7 @@ class ProfiledPredictor:
             [step for _, step in profiled],
             [m.computing_s for m, _ in profiled],
             target=target,
-            error_model=self._error_model or load_error_model(),
+            error_model=self.error_model or load_error_model(),
             note="; ".join(_notes([m for m, _ in profiled])),
         )
 
