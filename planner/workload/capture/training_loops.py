@@ -200,9 +200,7 @@ def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], b
         if not is_own_file(sys._getframe(1).f_code.co_filename, folder):
             return compile_function(function, **options) if function is not None else compile_function(**options)
         if function is None:
-            return lambda function: _JittedFunction(
-                function, compile_function(function, **options), options, follow
-            )
+            return partial(jit, **options)
         return _JittedFunction(function, compile_function(function, **options), options, follow)
 
     def follow(one: _JittedFunction, args: Any, named: Any) -> Any:
