@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial, update_wrapper
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from ..errors import CaptureError, find_own_places, is_own_file
@@ -161,7 +161,7 @@ def hold_models(updates: Updates) -> Any:
     held = Models()
     optimizers = {id(optimizer): optimizer for optimizer, _ in updates}  # a function may be traced twice
     state = [one for optimizer in optimizers.values() for one in _list_state(optimizer, held)]
-    object.__setattr__(held, "optimizer", _Optimizers(state))
+    object.__setattr__(held, "optimizer", SimpleNamespace(variables=state, built=True))
     return held
 
 
@@ -178,13 +178,6 @@ def _list_state(optimizer: Any, model: Any) -> list[Any]:
         optimizer = getattr(keras.optimizers, type(optimizer).__name__, keras.optimizers.Adam)()
         optimizer.build(model.trainable_variables)
     return list(optimizer.variables)
-
-
-class _Optimizers:
-    """The variables of the optimizers of a step."""
-
-    def __init__(self, variables: list[Any]) -> None:
-        self.variables, self.built = variables, True
 
 
 def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
