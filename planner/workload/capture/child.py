@@ -120,6 +120,8 @@ class _Task:
 
     def answer(self) -> dict[str, Any]:
         """Run the user's code, and return the answer unless it was written."""
+        from ..build.assemble import ModelAssembler
+        from ..build.from_reference import build_model
         from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
         from .run_script import skip_pretrained_weights
         from .stand_in_data import StandInData
@@ -137,7 +139,8 @@ class _Task:
             self._skipped, self._strategies = skip_pretrained_weights(), StrategyWatch()
             if self._reference.kind == "script":
                 self._run_script()
-            assembler = self._build_model()
+            model = build_model(self._reference, base=self._base, precision=self._options.precision)
+            assembler = ModelAssembler(model, run=self._describe(()))
             answer = self._build_answer(assembler)
             answer["files"] = _local_files(self._reference)
             if self._request.get("keeps") and on_jax:
@@ -237,14 +240,7 @@ class _Task:
         files = _local_files(self._reference)
         _write({**answer, "files": files, "as_stated": self._stand_ins.is_as_stated}, self._result_path)
 
-    # --- other references ---------------------------------------------------------------------------------
-
-    def _build_model(self) -> ModelAssembler:
-        from ..build.assemble import ModelAssembler
-        from ..build.from_reference import build_model
-
-        model = build_model(self._reference, base=self._base, precision=self._options.precision)
-        return ModelAssembler(model, run=self._describe(()))
+    # --- answers ------------------------------------------------------------------------------------------
 
     def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
         """Return the traced workload; nothing for a lowered step, which is written to its path."""

@@ -36,7 +36,11 @@ def _compute_step_key(model: Any, feed: FitInputs) -> object:
         layers = list(model._flatten_layers())
         facts = {
             "model": model,
-            "attributes": {name: value for name, value in vars(model).items() if _is_plain(name, value)},
+            "attributes": {
+                name: value
+                for name, value in vars(model).items()
+                if isinstance(value, SIMPLE) and not name.startswith("_") and name not in ("name", "built")
+            },
             "layers": layers[1:],
             "variables": [(v.shape, str(v.dtype), bool(v.trainable)) for v in model.variables],
             "compiled": _describe_compilation(model),
@@ -58,10 +62,6 @@ def _without_tensorflow() -> AbstractContextManager[None]:
     if lazy is None or "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
         return nullcontext()
     return replacing((lazy, "_available", False))
-
-
-def _is_plain(name: str, value: Any) -> bool:
-    return not name.startswith("_") and name not in ("name", "built") and isinstance(value, SIMPLE)
 
 
 def _describe(thing: Any) -> Any:

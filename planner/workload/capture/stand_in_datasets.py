@@ -7,7 +7,7 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -348,12 +348,10 @@ def build_text(alphabet: str, characters: int) -> str:
         >>> build_text("a-c .", 12)
         '. abc. abc. '
     """
-    ranges = re.sub(r"(\w)-(\w)", lambda found: "".join(_iter_range(*found.groups())), alphabet)
+    ranges = re.sub(
+        r"(\w)-(\w)", lambda found: "".join(map(chr, range(ord(found[1]), ord(found[2]) + 1))), alphabet
+    )
     letters = sorted(
         set(ranges.replace(r"\n", "\n")), key=lambda one: (one != "\n", one.isalnum(), one == " ", one)
     )
     return "".join(islice(cycle(letters), characters))
-
-
-def _iter_range(first: str, last: str) -> Iterable[str]:
-    return map(chr, range(ord(first), ord(last) + 1))
