@@ -129,13 +129,9 @@ def find_own_frame(frame: FrameType | None, folder: str) -> FrameType | None:
 
 
 def build_user_code_error(error: BaseException, *, name: str, doing: str, folders: Sequence[str]) -> CaptureError:
-    """Convert an exception of the user's code to a one-line error with a hint.
+    """Convert an exception of the user's code, whose files are in `folders`, to a one-line error with a hint.
 
-    Args:
-        error: The exception.
-        name: Reference as given by the user.
-        doing: Progress of the code (`failed before fit()`).
-        folders: Folders of the user's files, to locate the line of the error.
+    `doing` is how far the code of the reference `name` came (`failed before fit()`).
     """
     line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]

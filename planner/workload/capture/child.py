@@ -16,7 +16,6 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
@@ -42,23 +41,13 @@ PRETRAINED = "pretrained weights were neither downloaded nor read: their values 
 def main(request_path: str, result_path: str) -> NoReturn:
     """Answer a request and end the process without returning to the user's code."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
-    _enter_namespace(request, Path(request_path).parent)
-    asked = end_with_parent()
     try:
-        answer = _Task(request, Path(result_path)).answer(asked)
+        answer = _Task(request, Path(result_path)).answer()
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except GpuplanError as error:
         answer = _build_error_answer(error)
     _finish(answer, Path(result_path))
-
-
-def _enter_namespace(request: dict[str, Any], folder: Path) -> None:
-    base = Path(request["base"])
-    with contextlib.suppress(GpuplanError, OSError):  # said below
-        reference = parse_reference(request["reference"], base=base)
-        if reference.kind == "script":
-            enter_namespace(folder, [str(reference.folder(base)), os.getcwd()])
 
 
 def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
@@ -107,16 +96,12 @@ def _backend_note() -> tuple[str, bool | None]:
 
     traced = keras.backend.backend()
     wanted = os.environ.get("KERAS_BACKEND") or traced
-    compiled = False if wanted == "torch" else None
-    if traced == wanted == "jax":
-        return "traced with Keras on JAX", None
-    if traced == "jax":
-        return (
-            f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work",
-            compiled,
-        )
     instead = "" if traced == wanted else f"set up for the {wanted} backend; "
-    return f"{instead}traced on the {traced} backend, since its step cannot be traced on JAX", compiled
+    if traced == "jax":
+        how = f"traced with Keras on JAX{', whose layers do the same work' if instead else ''}"
+    else:
+        how = f"traced on the {traced} backend, since its step cannot be traced on JAX"
+    return f"{instead}{how}", False if wanted == "torch" else None
 
 
 class _Task:
@@ -128,9 +113,15 @@ class _Task:
         self._base = Path(request["base"])
         self._reference = parse_reference(request["reference"], base=self._base)
         self._own = self._reference.folder(self._base)
+        if self._reference.kind == "script":
+            with contextlib.suppress(OSError):  # before anything starts a thread
+                enter_namespace(result_path.parent, [str(self._own), os.getcwd()])
+        self._asked = end_with_parent()
 
-    def answer(self, asked: SimpleQueue[bytes]) -> dict[str, Any]:
-        """Run the user's code, and return the answer unless it was written; `asked`: more requests."""
+    def answer(self) -> dict[str, Any]:
+        """Run the user's code, and return the answer unless it was written."""
+        from ..build.assemble import ModelAssembler
+        from ..build.from_reference import build_model
         from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
         from .run_script import skip_pretrained_weights
         from .stand_in_data import StandInData
@@ -148,11 +139,12 @@ class _Task:
             self._skipped, self._strategies = skip_pretrained_weights(), StrategyWatch()
             if self._reference.kind == "script":
                 self._run_script()
-            assembler = self._build_model()
+            model = build_model(self._reference, base=self._base, precision=self._options.precision)
+            assembler = ModelAssembler(model, run=self._describe(()))
             answer = self._build_answer(assembler)
             answer["files"] = _local_files(self._reference)
             if self._request.get("keeps") and on_jax:
-                self._answer_more(assembler, answer, asked)
+                self._answer_more(assembler, answer)
             return answer
 
     def _follow_mesh(self) -> None:
@@ -248,14 +240,7 @@ class _Task:
         files = _local_files(self._reference)
         _write({**answer, "files": files, "as_stated": self._stand_ins.is_as_stated}, self._result_path)
 
-    # --- other references ---------------------------------------------------------------------------------
-
-    def _build_model(self) -> ModelAssembler:
-        from ..build.assemble import ModelAssembler
-        from ..build.from_reference import build_model
-
-        model = build_model(self._reference, base=self._base, precision=self._options.precision)
-        return ModelAssembler(model, run=self._describe(()))
+    # --- answers ------------------------------------------------------------------------------------------
 
     def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
         """Return the traced workload; nothing for a lowered step, which is written to its path."""
@@ -268,14 +253,12 @@ class _Task:
         Path(wanted["path"]).write_bytes(module)
         return {}
 
-    def _answer_more(
-        self, assembler: ModelAssembler, first: dict[str, Any], asked: SimpleQueue[bytes]
-    ) -> NoReturn:
+    def _answer_more(self, assembler: ModelAssembler, first: dict[str, Any]) -> NoReturn:
         """Write the first answer, and one for each further request about the model, until the parent ends."""
         _write(first, self._result_path)
         number = 0
         while True:
-            asked.get()
+            self._asked.get()
             number += 1
             request = (self._result_path.parent / f"request-{number}.json").read_bytes()
             try:

@@ -27,12 +27,24 @@ def stop_measuring_inputs() -> None:
     _replaced.set()
 
 
-class InputMeter:
-    """Meter of the pipelines of a script."""
+class _Finder:
+    """What is found once for each data object of a script, in a limited time; `clock` is monotonic [s]."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._left_s = clock, MOST_SCRIPT_S
-        self._known: list[tuple[Any, InputRate]] = []
+        self._known: dict[int, tuple[Any, Any]] = {}  # by id; the object is kept alive
+
+    def _find_once(self, data: Any, find: Callable[[float], Any]) -> Any:
+        """Return what a function finds for a data object in some time [s], which may be 0."""
+        if id(data) not in self._known:
+            began_s = self._clock()
+            self._known[id(data)] = data, find(min(MOST_S, self._left_s))
+            self._left_s = max(0.0, self._left_s - (self._clock() - began_s))
+        return self._known[id(data)][1]
+
+
+class InputMeter(_Finder):
+    """Meter of the pipelines of a script."""
 
     def measure(self, arguments: Mapping[str, Any], *, steps: int | None = None) -> InputRate | None:
         """Return the throughput of the input of a `fit()`, measured once; None for stand-ins.
@@ -45,22 +57,18 @@ class InputMeter:
             return InputRate(kind=kind)
         if _replaced.is_set():
             return None
-        for known, rate in self._known:
-            if known is data:
-                return rate
-        began_s = self._clock()
-        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
-        if self._left_s > 0:
-            rate = self._pull(arguments, rate, steps)
-        self._left_s -= self._clock() - began_s
-        self._known.append((data, rate))
-        return rate
+        found: InputRate = self._find_once(data, lambda limit_s: self._pull(arguments, kind, steps, limit_s))
+        return found
 
-    def _pull(self, arguments: Mapping[str, Any], rate: InputRate, steps: int | None) -> InputRate:
+    def _pull(self, arguments: Mapping[str, Any], kind: str, steps: int | None, limit_s: float) -> InputRate:
+        data = arguments["x"]
+        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
+        if limit_s <= 0:
+            return rate
         most, workers = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED), rate.workers or 1
         most = max(1, most // workers * workers or most)  # whole rounds of the workers
-        pull = Pull(arguments, unused=PEEKED if rate.kind == "generator" else 1, most=most, clock=self._clock)
-        pull.run(min(MOST_S, self._left_s))
+        pull = Pull(arguments, unused=PEEKED if kind == "generator" else 1, most=most, clock=self._clock)
+        pull.run(limit_s)
         if len(pull.ends_s) < 2 or pull.ends_s[-1] <= pull.ends_s[0]:
             return rate
         samples_per_s = pull.samples / (pull.ends_s[-1] - pull.ends_s[0])
@@ -182,12 +190,8 @@ def read_processor_s() -> float:
     return total_s
 
 
-class DataCounter:
-    """Counter of batches and samples, once for each data object of a script."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, tuple[int, int] | None]] = {}  # by id; the object is kept alive
-        self._left_s = MOST_SCRIPT_S
+class DataCounter(_Finder):
+    """Counter of batches and samples."""
 
     def complete(self, feed: FitInputs, arguments: dict[str, Any]) -> FitInputs:
         """Return an input with the counts that `fit()` would find by reaching the end of its data."""
@@ -202,11 +206,8 @@ class DataCounter:
 
     def _count(self, data: Any, *, taken: int) -> tuple[int, int] | None:
         """Return batches and samples; None where they are too many, or cannot be read twice."""
-        if id(data) not in self._known:
-            started_s = time.monotonic()
-            self._known[id(data)] = data, _count_in_time(data, min(MOST_S, self._left_s), taken)
-            self._left_s = max(0.0, self._left_s - (time.monotonic() - started_s))
-        return self._known[id(data)][1]
+        found: tuple[int, int] | None = self._find_once(data, lambda limit_s: _count_in_time(data, limit_s, taken))
+        return found
 
 
 def _count_in_time(data: Any, limit_s: float, taken: int) -> tuple[int, int] | None:

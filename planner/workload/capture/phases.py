@@ -27,27 +27,31 @@ _IRRELEVANT = re.compile(
 SIMPLE = (bool, int, float, str, type(None))
 
 
-def compute_step_key(model: Any, feed: FitInputs) -> str:
+def _compute_step_key(model: Any, feed: FitInputs) -> object:
     """Return a digest of a model's structure, trainable variables, compile settings, and batch.
 
-    Args:
-        model: Keras model, built or not.
-        feed: Input of the call.
+    It is a key of its own where the user's objects cannot be described.
     """
-    layers = list(model._flatten_layers())
-    facts = {
-        "model": model,
-        "attributes": {name: value for name, value in vars(model).items() if _is_plain(name, value)},
-        "layers": layers[1:],
-        "variables": [(v.shape, str(v.dtype), bool(v.trainable)) for v in model.variables],
-        "compiled": _describe_compilation(model),
-        "feed": (feed.x, feed.y, feed.sample_weight, feed.batch_size),
-    }
-    with _without_tensorflow():
-        text = json.dumps(facts, default=_describe, sort_keys=True)
-    for number, name in enumerate(dict.fromkeys(layer.name for layer in layers)):
-        text = text.replace(f'"{name}"', f'"#{number}"')
-    return hashlib.sha256(_IRRELEVANT.sub("", text).encode()).hexdigest()
+    with suppress(Exception):  # a configuration is the user's code
+        layers = list(model._flatten_layers())
+        facts = {
+            "model": model,
+            "attributes": {
+                name: value
+                for name, value in vars(model).items()
+                if isinstance(value, SIMPLE) and not name.startswith("_") and name not in ("name", "built")
+            },
+            "layers": layers[1:],
+            "variables": [(v.shape, str(v.dtype), bool(v.trainable)) for v in model.variables],
+            "compiled": _describe_compilation(model),
+            "feed": (feed.x, feed.y, feed.sample_weight, feed.batch_size),
+        }
+        with _without_tensorflow():
+            text = json.dumps(facts, default=_describe, sort_keys=True)
+        for number, name in enumerate(dict.fromkeys(layer.name for layer in layers)):
+            text = text.replace(f'"{name}"', f'"#{number}"')
+        return hashlib.sha256(_IRRELEVANT.sub("", text).encode()).hexdigest()
+    return object()
 
 
 def _without_tensorflow() -> AbstractContextManager[None]:
@@ -58,10 +62,6 @@ def _without_tensorflow() -> AbstractContextManager[None]:
     if lazy is None or "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
         return nullcontext()
     return replacing((lazy, "_available", False))
-
-
-def _is_plain(name: str, value: Any) -> bool:
-    return not name.startswith("_") and name not in ("name", "built") and isinstance(value, SIMPLE)
 
 
 def _describe(thing: Any) -> Any:
@@ -89,14 +89,9 @@ class _Phase:
     workload: Workload
     calls: int
     fit_call: int
-    models: weakref.WeakSet[Any]
+    models: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     programs: int = 0
     passes: Counter[ForwardPasses] = field(default_factory=Counter)
-
-    def add_model(self, model: Any) -> None:
-        if model not in self.models:
-            self.models.add(model)
-            self.programs += 1
 
 
 class PhaseRecorder:
@@ -120,7 +115,7 @@ class PhaseRecorder:
     ) -> bool:
         """Add equal calls of `fit()`, after `fit_call` others [-]; return whether the phase is new."""
         epochs = count_epochs(arguments)
-        step_key = _compute_key(model, feed)
+        step_key = _compute_step_key(model, feed)
         length = (feed.samples, feed.steps_per_epoch, feed.validation_samples, epochs)
         key = (step_key, length)
         phase = self._phases.get(key)
@@ -129,13 +124,12 @@ class PhaseRecorder:
             if self._inputs is not None:
                 measured = self._inputs.measure(arguments, steps=workload.steps)
                 workload = replace(workload, input=measured)
-            phase = self._phases[key] = _Phase(
-                workload=workload, calls=0, fit_call=fit_call, models=weakref.WeakSet()
-            )
-            self._phases[_compute_key(model, feed), length] = phase  # it is built now
+            phase = self._phases[key] = _Phase(workload=workload, calls=0, fit_call=fit_call)
+            self._phases[_compute_step_key(model, feed), length] = phase  # it is built now
         is_new = phase.calls == 0
         phase.calls += calls
-        phase.add_model(model)
+        phase.programs += model not in phase.models
+        phase.models.add(model)
         return is_new
 
     def add_runs(self, key: object, build: Callable[[], Workload], *, fit_call: int, runs: int) -> bool:
@@ -143,9 +137,7 @@ class PhaseRecorder:
         phase, is_new = self._phases.get(key), key not in self._phases
         if phase is None:
             workload = replace(build(), samples=None, epochs=None, steps=0)
-            phase = self._phases[key] = _Phase(
-                workload=workload, calls=1, fit_call=fit_call, models=weakref.WeakSet(), programs=1
-            )
+            phase = self._phases[key] = _Phase(workload=workload, calls=1, fit_call=fit_call, programs=1)
         steps = phase.workload.steps
         phase.workload = replace(phase.workload, steps=None if steps is None else steps + runs)
         return is_new
@@ -172,7 +164,7 @@ class PhaseRecorder:
         known = self._steps.get(key)
         if known is None:
             known = self._trace(model, feed, epochs, arguments)
-            self._steps[key] = self._steps[_compute_key(model, feed)] = known
+            self._steps[key] = self._steps[_compute_step_key(model, feed)] = known
         steps = None if feed.steps_per_epoch is None else feed.steps_per_epoch * epochs
         if known.batch_size != feed.batch_size:
             steps = None if feed.samples is None else -(-feed.samples // known.batch_size) * epochs
@@ -203,11 +195,3 @@ def _repeat(phase: _Phase) -> Workload:
         fit_call=phase.fit_call,
         passes=tuple(replace(one, calls=times) for one, times in phase.passes.items()),
     )
-
-
-def _compute_key(model: Any, feed: FitInputs) -> object:
-    """Return the key of a step; one of its own where the user's objects cannot be described."""
-    try:
-        return compute_step_key(model, feed)
-    except Exception:  # a configuration is the user's code
-        return object()

@@ -155,13 +155,11 @@ class ScriptProcess:
         """Start the process; call `wait`, or `check` repeatedly, then `stop`.
 
         Args:
-            module: Module to run; it must use `capture.watch`.
-            arguments: Arguments of the module, first the request file; the child's reports are in the same folder.
-            name: MODEL reference, for messages.
-            own: Folder of the user's own files.
+            module, arguments: Module to run, which must use `capture.watch`, and its files, first the request, in
+                whose folder the child reports.
+            name, own: MODEL reference, for messages, and folder of the user's own files.
             terms: Time limit and progress callback.
-            environment: See `build_process_environment`.
-            stdout, stderr: Arguments of `subprocess.Popen`.
+            environment, stdout, stderr: As for `subprocess.Popen`; see `build_process_environment`.
         """
         self._name, self._own, self._terms = name, str(own), terms
         self._folder = arguments[0].parent

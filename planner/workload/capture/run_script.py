@@ -131,10 +131,6 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
     """Show nothing."""
 
 
-def _take_first(*args: Any, **options: Any) -> Any:
-    return args[0] if args else None
-
-
 def _follow_kinetic(module: Any) -> None:
     """Let `@kinetic.run` be the function itself: it is followed here, and nothing is sent."""
 
@@ -151,7 +147,8 @@ def _follow_kinetic(module: Any) -> None:
         function = args[0]
         return start
 
-    module.run, module.submit, module.Data = run, submit, _take_first
+    module.run, module.submit = run, submit
+    module.Data = lambda *args, **options: args[0] if args else None
 
 
 def _stand_in_for_kinetic() -> None:

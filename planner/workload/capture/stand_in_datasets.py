@@ -7,9 +7,8 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from io import BytesIO
@@ -54,7 +53,7 @@ def replace_tfds(note: Note) -> None:
     """Replace `tfds.load`; where only TensorFlow is installed, `tensorflow_datasets` is a module of stand-ins."""
     if find_spec(TFDS) is None:
         if find_spec("tensorflow") is not None:
-            sys.meta_path.append(_AbsentModule(note))
+            sys.modules[TFDS] = _build_absent(note)
         return
 
     def replace(module: Any) -> None:
@@ -63,39 +62,34 @@ def replace_tfds(note: Note) -> None:
     call_after_import(TFDS, replace)
 
 
-class _AbsentModule(MetaPathFinder, Loader):
-    """Finder and loader of a stand-in for the module `tensorflow_datasets`; the last one that is asked."""
+def _build_absent(note: Note) -> ModuleType:
+    """Return a stand-in for the module `tensorflow_datasets`."""
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def find(make: Callable[..., Any], name: str, **how: Any) -> Any:
+        found = make(note, name, **how)
+        if found is None:
+            raise CaptureError(
+                f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
+            )
+        return found
 
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname == TFDS else None
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise CaptureError(f"`{TFDS}.{name}` is used, and `{TFDS}` is not installed", hint=INSTALL)
 
-    def exec_module(self, module: ModuleType) -> None:
-        def find(make: Callable[..., Any], name: str, **how: Any) -> Any:
-            found = make(self._note, name, **how)
-            if found is None:
-                raise CaptureError(
-                    f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
-                )
-            return found
-
-        def __getattr__(name: str) -> Any:  # noqa: N807
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise CaptureError(f"`{TFDS}.{name}` is used, and `{TFDS}` is not installed", hint=INSTALL)
-
-        vars(module).update(
-            load=partial(find, _load),
-            builder=partial(find, _find_builder),
-            as_numpy=_as_numpy,
-            Split=SimpleNamespace(TRAIN="train", TEST="test", VALIDATION="validation", ALL="all"),
-            disable_progress_bar=lambda: None,
-            enable_progress_bar=lambda: None,
-            show_examples=lambda *_, **__: None,
-            __getattr__=__getattr__,
-        )
+    module = ModuleType(TFDS)
+    module.__spec__ = ModuleSpec(TFDS, None)
+    vars(module).update(
+        load=partial(find, _load),
+        builder=partial(find, _find_builder),
+        as_numpy=_as_numpy,
+        Split=SimpleNamespace(TRAIN="train", TEST="test", VALIDATION="validation", ALL="all"),
+        __getattr__=__getattr__,
+    )
+    for name in ("disable_progress_bar", "enable_progress_bar", "show_examples"):
+        setattr(module, name, lambda *_, **__: None)
+    return module
 
 
 def _find_builder(note: Note, name: str, **how: Any) -> _Builder | None:
@@ -198,9 +192,6 @@ class _Feature:
 
     def int2str(self, number: Any) -> str:
         return self.names[int(number)]
-
-    def str2int(self, name: str) -> int:
-        return self.names.index(name)
 
 
 class _Splits(dict[str, Any]):
@@ -357,12 +348,10 @@ def build_text(alphabet: str, characters: int) -> str:
         >>> build_text("a-c .", 12)
         '. abc. abc. '
     """
-    ranges = re.sub(r"(\w)-(\w)", lambda found: "".join(_iter_range(*found.groups())), alphabet)
+    ranges = re.sub(
+        r"(\w)-(\w)", lambda found: "".join(map(chr, range(ord(found[1]), ord(found[2]) + 1))), alphabet
+    )
     letters = sorted(
         set(ranges.replace(r"\n", "\n")), key=lambda one: (one != "\n", one.isalnum(), one == " ", one)
     )
     return "".join(islice(cycle(letters), characters))
-
-
-def _iter_range(first: str, last: str) -> Iterable[str]:
-    return map(chr, range(ord(first), ord(last) + 1))

@@ -174,7 +174,9 @@ def _run_to_end(child: ScriptProcess, result_path: Path, text: str) -> str:
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if not result_path.exists():
-        raise _build_missing_result_error(text, code)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
+        raise GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
     how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
     return f"the process of `{text}` {how}"
 
@@ -191,12 +193,6 @@ def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> 
         known = environment.get("XLA_FLAGS", "")
         environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={options.devices}".strip()
     return environment
-
-
-def _build_missing_result_error(text: str, code: int) -> GpuplanError:
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
-    return GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
 
 
 def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:

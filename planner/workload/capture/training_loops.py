@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial, update_wrapper
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from ..errors import CaptureError, find_own_places, is_own_file
@@ -161,7 +161,7 @@ def hold_models(updates: Updates) -> Any:
     held = Models()
     optimizers = {id(optimizer): optimizer for optimizer, _ in updates}  # a function may be traced twice
     state = [one for optimizer in optimizers.values() for one in _list_state(optimizer, held)]
-    object.__setattr__(held, "optimizer", _Optimizers(state))
+    object.__setattr__(held, "optimizer", SimpleNamespace(variables=state, built=True))
     return held
 
 
@@ -180,13 +180,6 @@ def _list_state(optimizer: Any, model: Any) -> list[Any]:
     return list(optimizer.variables)
 
 
-class _Optimizers:
-    """The variables of the optimizers of a step."""
-
-    def __init__(self, variables: list[Any]) -> None:
-        self.variables, self.built = variables, True
-
-
 def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
     """Return a replacement of `jax.jit` that follows the functions of the user's own files.
 
@@ -200,9 +193,7 @@ def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], b
         if not is_own_file(sys._getframe(1).f_code.co_filename, folder):
             return compile_function(function, **options) if function is not None else compile_function(**options)
         if function is None:
-            return lambda function: _JittedFunction(
-                function, compile_function(function, **options), options, follow
-            )
+            return partial(jit, **options)
         return _JittedFunction(function, compile_function(function, **options), options, follow)
 
     def follow(one: _JittedFunction, args: Any, named: Any) -> Any:
