@@ -93,9 +93,9 @@ class RunPod(_GpuCloud):
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
         with reading("RunPod's response"):
-            return [row for gpu in data["data"]["gpuTypes"] for row in self._rows(gpu, url)]
+            return [row for gpu in data["data"]["gpuTypes"] for row in self._list_prices(gpu, url)]
 
-    def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
+    def _list_prices(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
         """Yield the prices of a GPU type, or its name if there is no stock or price."""
         name, lowest = str(gpu["id"]), gpu["lowestPrice"] or {}
         if not lowest.get("stockStatus") or not any(lowest.get(field) for field in RUNPOD_PRICES.values()):
