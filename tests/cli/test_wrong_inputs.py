@@ -146,8 +146,8 @@ VALUES = (
 )  # fmt: skip
 MODELS = (
     Wrong("estimate notebook.ipynb", "notebook.ipynb ended without calling fit()",
-          "if it trains with a loop of its own, point gpuplan at a function that returns the model, as in "
-          "`notebook.ipynb:build_model`", code=1),
+          "if it trains otherwise, write a function that returns its model, and type `notebook.ipynb:FUNCTION`",
+          code=1),
     Wrong("estimate pytorch.py", "pytorch.py trains with PyTorch, without Keras", KERAS_ONLY),
     Wrong("estimate old.py", "old.py is written for TensorFlow 1 (`tf.Session`)", KERAS_ONLY),
     Wrong("estimate models.py", "models.py ended without calling fit()",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -21,6 +22,7 @@ from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.profile import this_machine
 from gpuplan.profile.this_machine import StepHere, build_row
+from gpuplan.records import to_plain
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -154,11 +156,18 @@ def test_a_measurement_in_vain_is_tried_again_another_day(
     asked = []
     monkeypatch.setattr(this_machine, "measure_step", lambda *given, **_: asked.append(given))
     context = build_context(select((HERE, CPU)))
-    this_machine._keep(this_machine.compute_key(context.workload, CPU), StepHere(took_s=60.0, **kept))
+    keep(context.workload, StepHere(took_s=60.0, **kept))
     question = Question(filters=Filters(providers=("local",)))
 
     assert measure_own_machine(context, answer(context, question), question, model="train.py", argv=()) is None
     assert bool(asked) is is_tried
+
+
+def keep(workload: Workload, step: StepHere) -> None:
+    """Write what was measured of a step where it is looked for."""
+    path = this_machine._find_path(workload, CPU)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(to_plain(step)), encoding="utf-8")
 
 
 def own_selection() -> Selection:
@@ -172,7 +181,7 @@ def test_a_step_is_kept_by_work_and_machine(tmp_path: Any, monkeypatch: pytest.M
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
     step = StepHere(day="2026-11-28", took_s=1.0, step_s=2.0, low_s=1.9, high_s=2.1)
     workload = make_workload()
-    this_machine._keep(this_machine.compute_key(workload, CPU), step)
+    keep(workload, step)
 
     assert this_machine.load_step(workload, CPU) == step
     assert this_machine.load_step(replace(workload, epochs=1, notes=("x",)), CPU) == step

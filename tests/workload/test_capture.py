@@ -200,7 +200,7 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
 @pytest.mark.parametrize(
     ("body", "message", "hint"),
     [
-        ("import keras\n", "train.py ended without calling fit()", "build_model"),
+        ("import keras\n", "train.py ended without calling fit()", "train.py:FUNCTION"),
         ("import sys; sys.exit(3)", "ended (exit 3) before fit(), run without arguments", "-- --data"),
         ("x = 1\n1 / 0\n", "(train.py, line 2): ZeroDivisionError", "python train.py"),
         ("input()", "EOFError", "build_model"),

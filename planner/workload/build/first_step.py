@@ -54,6 +54,8 @@ def build_output(
 
     if all(layer.built for layer in model._flatten_layers()):
         outputs = get_attribute(model, "outputs")
+        if outputs and any(one.shape[0] not in (None, batch_size) for one in outputs):
+            outputs = None  # of a phase with another batch size
         if outputs and len(outputs) == 1:
             return outputs[0]
         if outputs and (known := get_attribute(model, "output")) is not None:

@@ -88,6 +88,7 @@ def _describe_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
     steps = arguments.get("steps_per_epoch")
     if steps:
         samples = steps * batch_size
+    batch_size = min(batch_size, max(1, samples))  # all of them are one batch then
     return FitInputs(
         x=map_specs(_build_spec, data),
         y=map_specs(_build_spec, arguments.get("y")),

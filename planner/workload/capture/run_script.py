@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from ...errors import GpuplanError
 from ..errors import (
     LAST_TRACE,
-    WAY_OUT,
     BackendError,
     CaptureError,
     build_user_code_error,
@@ -171,7 +170,7 @@ def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]
         f"{text} ended without calling fit()",
         hint=f"to plan a model that it defines, type {builders}"
         if builders
-        else f"if it trains with a loop of its own, {WAY_OUT.format(name=path.name)}",
+        else f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`",
     )
 
 
