@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..records import Frozen, from_plain, to_plain
 from .device_layout import DeviceLayout
@@ -207,6 +207,9 @@ class DividedStep(Frozen):
         """
         gathered = any(one.replicas and one.kind == "all_gather" for one in self.collectives)
         return gathered and not self.states_activations
+
+
+Step = TypeVar("Step", "Workload", DividedStep, FusedAttention)  # each with a table and the memory of a step
 
 
 class ForwardPasses(Frozen):

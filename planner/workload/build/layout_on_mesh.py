@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from ..device_layout import DeviceLayout
 from ..keras_layers import group_variables
-from ..trace.division.placement import Placement
-from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
+from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Placement, Shape, Spec
 
 
 def get_distribution_name() -> str:

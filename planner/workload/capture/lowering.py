@@ -74,7 +74,7 @@ def build_answer(
 def _lower_model(model: Any, *, run: RunProperties, options: WorkloadOptions, platform: str) -> bytes:
     from ..build.assemble import build_training_state, without_device_pinning
     from ..errors import build_user_code_error
-    from ..trace.jax.stablehlo import export_step
+    from ..trace.jax.step import export_step
     from .materialize import build_executable
 
     ready = build_executable(model, run, options, None)

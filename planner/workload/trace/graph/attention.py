@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...model import AttentionCall
@@ -144,10 +144,13 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
     owners = [_find_owner(node) for node in graph.nodes]
     calls: dict[int, int] = {}
     weights = graph.weights()
-    for owner, products in _iter_products(graph, owners):
-        if _is_unrolled_loop([graph.nodes[index] for index in products], weights):
+    found: dict[tuple[str, Phase | None], list[int]] = {}  # products by layer and phase
+    for index, node in enumerate(graph.nodes):
+        if node.role is Role.CONTRACTION and node.loop is None:
+            found.setdefault((owners[index], node.phase), []).append(index)
+    for (owner, phase), products in found.items():
+        if len(products) < 2 or _is_unrolled_loop([graph.nodes[index] for index in products], weights):
             continue
-        phase = graph.nodes[products[0]].phase
         inside = [
             index
             for index in range(products[0], products[-1] + 1)
@@ -161,17 +164,6 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
             operator = index in way and not node.scalar and node.name not in _PREPARATIONS
             following = calls[index] = node.call or (-index if operator else following)
     return calls
-
-
-def _iter_products(graph: Graph, owners: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-    """Yield each layer with several products in one phase, and these products in program order."""
-    found: dict[tuple[str, object], list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        if node.role is Role.CONTRACTION and node.loop is None:
-            found.setdefault((owners[index], node.phase), []).append(index)
-    for (owner, _), products in found.items():
-        if len(products) > 1:
-            yield owner, products
 
 
 def _is_unrolled_loop(products: Sequence[Node], weights: Mapping[int, int]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ops import Loop, Phase
@@ -146,7 +145,3 @@ class Graph:
                 elif node.name in _PARTS:
                     weights.update({value: value for value in node.outputs})
         return weights
-
-    def total_bytes(self, values: Sequence[int]) -> int:
-        """Return the total size of the distinct values [bytes]."""
-        return sum(self.sizes[value] for value in dict.fromkeys(values))

@@ -15,12 +15,13 @@ from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, Fus
 from ...ops import Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
 from ..control import has_primitive
-from ..division.placement import Placement, divide_as_placed
+from ..division.divider import divide_as_placed
+from ..division.spec import Placement
 from ..graph.attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
 from ..graph.layers import group_layers
-from ..graph.liveness import compute_peaks, fuse_compiled
+from ..graph.liveness import compute_peaks
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
@@ -163,14 +164,19 @@ def trace_step(
     """
     known = {} if known is None else known
     specs = (x_spec, y_spec, sample_weight_spec)
-    batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
 
+    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
+        fusion, layers = fuse(graph), group_layers(graph)
+        peaks = compute_peaks(graph, layers, fusion, donated=train)
+        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
+        return tuple(op for op in tabulate(graph, layers, fusion) if op.kind is not OpKind.COLLECTIVE), memory
+
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
-    ) -> tuple[Graph, TracedStep]:
+    ) -> tuple[Graph, dict[str, Any]]:
         graph = flatten(closed)
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
@@ -181,13 +187,7 @@ def trace_step(
         if distinct:
             fused_ops, fused_memory = tabulate_graph(fused, shared)
             alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
-        return graph, TracedStep(ops, memory, fused_attention=alternative)
-
-    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
-        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
-        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
-        return tabulate(graph, layers, fusion), memory
+        return graph, {"ops": ops, "memory": memory, "fused_attention": alternative}
 
     with (
         _quick_tracing(),
@@ -196,86 +196,102 @@ def trace_step(
         number_calls() as calls,
     ):
         if (batch_size, mode) not in known:
-            closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
-            graph, step = tabulate_step(closed, calls)
+            closed = _trace(model, specs, batch_size=batch_size, mode=mode)
+            graph, parts = tabulate_step(closed, calls)
             notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
-            step = replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+            step = TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
             known[batch_size, mode] = closed, calls, step
         closed, attention, step = known[batch_size, mode]
         local = divide_as_placed(closed, model, placement, mode=mode)
         if local is None or placement is None:
             return step
-        graph, part = tabulate_step(local, attention, placement)
-    layout = build_device_layout(model, placement, mode=mode)
-    stated = has_primitive(closed.jaxpr, "sharding_constraint")
-    return replace(step, divided=_build_divided_step(part, graph, layout, stated=stated))
+        graph, parts = tabulate_step(local, attention, placement)
+    divided = DividedStep(
+        **parts,
+        layout=build_device_layout(model, placement, mode=mode),
+        collectives=_list_collectives(graph),
+        states_activations=has_primitive(closed.jaxpr, "sharding_constraint"),
+    )
+    return replace(step, divided=divided)
 
 
 # Traced function, calls of attention and tables of a step on one device, by batch size and mode.
 KnownSteps = dict[tuple[int, str], tuple[Any, Mapping[int, AttentionCall], TracedStep]]
 
 
-def _build_divided_step(found: TracedStep, graph: Graph, layout: DeviceLayout, *, stated: bool) -> DividedStep:
-    """Return a step at local shapes, its collectives apart from its other operations."""
-    fused = found.fused_attention
-    return DividedStep(
-        layout=layout,
-        ops=_leave_out_collectives(found.ops),
-        memory=found.memory,
-        fused_attention=None if fused is None else replace(fused, ops=_leave_out_collectives(fused.ops)),
-        collectives=tuple(
-            Collective(
-                kind=cast("CollectiveKind", node.name),
-                count=node.count,
-                phase=node.phase or "forward",
-                **node.equation.params,
-            )
-            for node in graph.nodes
-            if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
-        ),
-        states_activations=stated,
+def _list_collectives(graph: Graph) -> tuple[Collective, ...]:
+    return tuple(
+        Collective(
+            kind=cast("CollectiveKind", node.name),
+            count=node.count,
+            phase=node.phase or "forward",
+            **node.equation.params,
+        )
+        for node in graph.nodes
+        if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
     )
 
 
-def _leave_out_collectives(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    return tuple(op for op in ops if op.kind is not OpKind.COLLECTIVE)
+def prepare_step(
+    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
+) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+    """Return the function of one step, and abstract arrays of the variables and of the batch it is called with.
 
-
-def build_abstract_array(spec: ArraySpec, batch_size: int) -> Any:
-    """Return a batch's shape and type as a JAX abstract array."""
+    Args:
+        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
+        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
+        batch_size: Samples of the batch [-].
+        mode: The training step, with variables of the optimizer and metrics too, or the forward pass.
+    """
     import jax
 
-    return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+    def build(spec: ArraySpec) -> Any:
+        return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+
+    def call(weights: Any, x: Any) -> Any:
+        return model.stateless_call(*weights, x, training=False)[0]
+
+    x, y, weight = (map_specs(build, tree) for tree in specs)
+    groups = group_variables(model, train=mode == "train")
+    state = tuple([jax.ShapeDtypeStruct(one.shape, one.dtype) for one in group] for group in groups)
+    if mode == "infer":
+        return call, state[:2], x
+    return model.train_step, state, (x, y) if weight is None else (x, y, weight)
 
 
-def build_abstract_variables(variables: Any) -> list[Any]:
-    """Return the shapes and types of variables as JAX abstract arrays."""
+def _trace(model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]) -> Any:
     import jax
 
-    return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+    function, state, batch = prepare_step(model, specs, batch_size=batch_size, mode=mode)
+    with trace_equal_updates_once(model.optimizer) if mode == "train" else contextlib.nullcontext():
+        return jax.make_jaxpr(function)(state, batch)
 
 
-def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
+def export_step(
+    model: Any,
+    *,
+    specs: tuple[SpecTree, SpecTree, SpecTree],
+    batch_size: int,
+    mode: Literal["train", "infer"],
+    platform: str,
+) -> bytes:
+    """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
+
+    Nothing is compiled, computed or allocated: variables may be abstract. The first argument holds the state
+    that the step updates (variables, optimizer, metrics), the others its inputs.
+
+    Args:
+        model, specs, batch_size, mode: As for `prepare_step`.
+        platform: `tpu` or `cuda`, as JAX names them.
+    """
     import jax
+    import keras
+    from jax import export
 
-    state = tuple(map(build_abstract_variables, group_variables(model, train=True)))
-    x, y, sample_weight = batch
-    data = (x, y) if sample_weight is None else (x, y, sample_weight)
-    with trace_equal_updates_once(model.optimizer):
-        return jax.make_jaxpr(model.train_step)(state, data)
-
-
-def _trace_infer(model: Any, x: Any) -> Any:
-    import jax
-
-    def call(trainable: Any, others: Any, x: Any) -> Any:
-        return model.stateless_call(trainable, others, x, training=False)[0]
-
-    return jax.make_jaxpr(call)(
-        build_abstract_variables(model.trainable_variables),
-        build_abstract_variables(model.non_trainable_variables),
-        x,
-    )
+    function, state, inputs = prepare_step(model, specs, batch_size=batch_size, mode=mode)
+    step = jax.jit(function, donate_argnums=0 if mode == "train" else ())
+    with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
+        return bytes(export.export(step, platforms=[platform])(state, inputs).serialize())
 
 
 @contextlib.contextmanager
