@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from ..records import Frozen
 
+Mode = Literal["train", "infer"]
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]
 

@@ -140,11 +140,14 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
     """
     share = batch_size / workload.batch_size
 
+    def is_batched(size: int) -> bool:
+        return size >= workload.batch_size and size % workload.batch_size == 0
+
     def scale(op: Op) -> Op:
         if op.phase == "update":
             return op
         sizes: dict[str, Any] = {name: share * getattr(op, name) for name in REAL if name != "count"}
-        dimension = next((name for name in ("batch", "m", "k", "n") if _is_batched(op, name, workload)), None)
+        dimension = next((name for name in ("batch", "m", "k", "n") if is_batched(getattr(op, name))), None)
         if dimension is not None:
             sizes[dimension] = max(1, round(share * getattr(op, dimension)))
         return replace(op, **sizes)
@@ -164,11 +167,6 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
         further=tuple(scale_workload(one, batch_size) for one in workload.further),
         notes=(*workload.notes, SCALED),
     )
-
-
-def _is_batched(op: Op, dimension: str, workload: Workload) -> bool:
-    size: int = getattr(op, dimension)
-    return size >= workload.batch_size and size % workload.batch_size == 0
 
 
 class Resizer:

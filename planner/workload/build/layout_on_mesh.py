@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal
 
-from ..device_layout import DeviceLayout
 from ..keras_layers import group_variables
+from ..model import DeviceLayout
 from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Placement, Shape, Spec
 
 

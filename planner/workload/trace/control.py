@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from ..ops import Loop, LoopPart
@@ -54,12 +56,13 @@ def _find_sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int |
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
     adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
-    found = set()
-    for index, (value, end) in enumerate(zip(state, ends, strict=False)):
-        adder = adders.get(end) if end is not None else None
-        if adder is not None and value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1:
-            found.add(index)
-    return found
+    pairs = zip(state, ends, strict=False)
+    found = ((index, value, adders[end]) for index, (value, end) in enumerate(pairs) if end in adders)
+    return {
+        index
+        for index, value, adder in found
+        if value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1
+    }
 
 
 def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: bool = False) -> dict[int, int]:
@@ -84,10 +87,7 @@ def _compute_ancestors(sources: Sequence[int]) -> list[int]:
 
 
 def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
-    total = 0
-    for value in values:
-        total |= bits.get(value, 0)
-    return total
+    return reduce(or_, (bits.get(value, 0) for value in values), 0)
 
 
 def find_inner_jaxprs(equation: Equation) -> list[Any]:

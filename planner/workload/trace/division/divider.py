@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from ...keras_layers import group_variables
+from ...ops import Mode
 from ..control import find_inner_jaxprs, select_most_expensive_branch
 from ..rules.cost_rule import Equation
 from ..rules.registry import ELEMENTWISE_RULES, find_rule
-from .operands import LocalJaxpr, Operands, Value, build_constants, build_value, rename
+from .operands import LocalJaxpr, Operands, Value, build_value, rename
 from .rules import LINEAR, divide_equation
 from .spec import Divided, MeshAxes, Placement, Spec, build_undivided
 
@@ -24,18 +25,18 @@ class _Divider:
     def __init__(self, mesh: MeshAxes) -> None:
         self._mesh = mesh
 
-    def divide_body(
-        self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]
-    ) -> tuple[LocalJaxpr, list[Value]]:
-        """Return a jaxpr at local shapes, and its results, by the values of its variables outside."""
-        inner_constants, inner = ([rename(value) for value in values] for values in (constants, arguments))
-        scope = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*inner_constants, *inner], strict=True))
-        local = LocalJaxpr(
-            invars=[value.variable for value in inner], constvars=[value.variable for value in inner_constants]
-        )
+    def divide_body(self, jaxpr: Any, arguments: Sequence[Value]) -> tuple[LocalJaxpr, list[Value]]:
+        """Return a jaxpr at local shapes, and its results; every device has the whole of its constants."""
+        inner = [rename(value) for value in arguments]
+        constants = [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
+        scope = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inner], strict=True))
+        local = LocalJaxpr([value.variable for value in inner], [value.variable for value in constants])
 
         def read(variable: Any) -> Value:
-            return Value.of_literal(variable) if hasattr(variable, "val") else scope[variable]
+            if not hasattr(variable, "val"):
+                return scope[variable]
+            shape = tuple(variable.aval.shape)
+            return Value(variable=variable, shape=shape, spec=build_undivided(shape))
 
         for equation in jaxpr.eqns:
             results = self._divide(equation, [read(one) for one in equation.invars], local)
@@ -71,7 +72,7 @@ class _Divider:
         return [self.conform(one, None, equation, body) for one in results]
 
     def _divide_call(self, operands: Operands, jaxpr: Any) -> list[Value]:
-        inner, results = self.divide_body(jaxpr, build_constants(jaxpr), operands.values)
+        inner, results = self.divide_body(jaxpr, operands.values)
         return operands.write({"jaxpr": inner}, [rename(value) for value in results])
 
     def _divide_branches(self, operands: Operands) -> list[Value]:
@@ -82,7 +83,7 @@ class _Divider:
         branches: list[LocalJaxpr] = []
         specs: list[Spec] = []
         for jaxpr in jaxprs:
-            branch, results = self.divide_body(jaxpr, build_constants(jaxpr), operands.values[1:])
+            branch, results = self.divide_body(jaxpr, operands.values[1:])
             specs = specs or [value.spec for value in results]
             self.conform_results(branch, results, specs, equation)
             branches.append(branch)
@@ -100,7 +101,7 @@ class _Divider:
         for _ in range(MOST_PASSES):
             pairs = zip(jaxpr.invars[consts:], [*carried, *slices], strict=True)
             known = [*operands.values[:consts], *(build_value(variable, spec) for variable, spec in pairs)]
-            inner, results = self.divide_body(jaxpr, build_constants(jaxpr), known)
+            inner, results = self.divide_body(jaxpr, known)
             after = [value.spec for value in results[:carries]]
             if after == carried:
                 break
@@ -128,7 +129,9 @@ class _Divider:
         name, values = operands.equation.primitive.name, operands.values
         kinds = {value.partial for value in values if not value.is_literal}
         if name in LINEAR and len(kinds) <= 1:
-            if _is_widening(operands.equation) and values[0].partial - self._mesh.replicas:
+            converts, equation = name == "convert_element_type", operands.equation
+            widens = converts and _get_itemsize(equation.outvars[0]) > _get_itemsize(equation.invars[0])
+            if widens and values[0].partial - self._mesh.replicas:
                 operands.sum_up(0)
             return
         for index, value in enumerate(values):
@@ -145,19 +148,14 @@ def _write(operands: Operands, divided: Sequence[Divided]) -> list[Value]:
     sizes = [one.summed_bytes for one in operands.values if one.summed_bytes]
     results = []
     for variable, found in zip(operands.equation.outvars, divided, strict=True):
-        itemsize = getattr(getattr(variable.aval, "dtype", None), "itemsize", 0)
-        summed_bytes = min([itemsize, *sizes]) if found.partial else 0
+        summed_bytes = min([_get_itemsize(variable), *sizes]) if found.partial else 0
         value = build_value(variable, found.spec)
         results.append(replace(value, partial=found.partial, summed_bytes=summed_bytes))
     return operands.write(operands.equation.params, results)
 
 
-def _is_widening(equation: Equation) -> bool:
-    """Return whether an equation converts to a type of more bytes."""
-    if equation.primitive.name != "convert_element_type":
-        return False
-    before, after = (variable.aval.dtype.itemsize for variable in (equation.invars[0], equation.outvars[0]))
-    return bool(after > before)
+def _get_itemsize(variable: Any) -> int:
+    return getattr(getattr(variable.aval, "dtype", None), "itemsize", 0)
 
 
 def divide_step(
@@ -166,30 +164,23 @@ def divide_step(
     """Return a traced function as one device of a mesh runs it.
 
     Args:
-        closed_jaxpr: Result of `jax.make_jaxpr`.
         inputs: Division of each argument.
         outputs: Division of each result; None for any.
         mesh: Axes along which something is divided.
     """
     divider, jaxpr = _Divider(mesh), closed_jaxpr.jaxpr
     arguments = [build_value(one, spec) for one, spec in zip(jaxpr.invars, inputs, strict=True)]
-    body, results = divider.divide_body(jaxpr, build_constants(jaxpr), arguments)
+    body, results = divider.divide_body(jaxpr, arguments)
     divider.conform_results(body, results, outputs, jaxpr.eqns[-1])
     return body
 
 
 def divide_as_placed(
-    closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Literal["train", "infer"]
+    closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Mode
 ) -> LocalJaxpr | None:
     """Return a traced step as one device of a mesh runs it; None where every device holds all variables.
 
     The batch is that of one replica: of its samples, the device works on all.
-
-    Args:
-        closed_jaxpr: Step of a Keras model: `train_step`, or its forward pass.
-        model: The built model; its variables may be abstract.
-        placement: Placement of its variables; None on one device.
-        mode: Training or inference.
     """
     if placement is None or not placement.divided:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..rules.cost_rule import Equation
 from ..rules.registry import COLLECTIVES
-from .spec import MeshAxes, Shape, Spec, build_undivided, compute_local_shape, find_names
+from .spec import MeshAxes, Shape, Spec, compute_local_shape, find_names
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = COLLECTIVES
 
@@ -70,12 +70,6 @@ class Value:
         """Whether it is a constant in the program."""
         return hasattr(self.variable, "val")
 
-    @staticmethod
-    def of_literal(literal: Any) -> Value:
-        """Return the value of a literal, which every device has."""
-        shape = tuple(literal.aval.shape)
-        return Value(variable=literal, shape=shape, spec=build_undivided(shape))
-
 
 @dataclass(slots=True)
 class LocalJaxpr:
@@ -107,25 +101,13 @@ def build_value(variable: Any, spec: Spec) -> Value:
     return Value(variable=LocalVariable(local), shape=shape, spec=spec)
 
 
-def build_constants(jaxpr: Any) -> list[Value]:
-    """Return new values for the constants of a traced jaxpr, which every device has."""
-    return [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
-
-
 def rename(value: Value) -> Value:
     """Return a value under a new variable."""
     return replace(value, variable=LocalVariable(value.variable.aval))
 
 
 class Operands:
-    """Operands of an equation; what a rule changes of them is written before the equation.
-
-    Args:
-        equation: The equation as traced.
-        values: Its operands.
-        mesh: Axes of the mesh.
-        body: The local jaxpr so far, to which collectives and slices are appended.
-    """
+    """Operands of a traced equation; what a rule changes of them is written into the local jaxpr before it."""
 
     def __init__(self, equation: Equation, values: Sequence[Value], *, mesh: MeshAxes, body: LocalJaxpr) -> None:
         self.equation, self.mesh, self._body = equation, mesh, body

@@ -47,11 +47,9 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
 
 
 def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Graph, tuple[AttentionCall, ...]]:
-    """Return the graph with fused attention, and the distinct calls that were fused; none if one cannot be.
+    """Return a copy of a graph with fused attention, and the distinct calls, of those by number, that were fused.
 
-    Args:
-        graph: The simplified step; it is not changed.
-        calls: Properties by number of call.
+    Where one call cannot be fused, none is: the result is the graph itself.
     """
     members: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):

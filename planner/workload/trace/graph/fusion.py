@@ -168,12 +168,8 @@ class _Builder:
 
     def _fits(self, node: Node, number: int, ready: int) -> bool:
         kernel, root = self.kernels[number], self.graph.nodes[self.kernels[number].root]
-        return (
-            kernel.work == node.work
-            and ready <= kernel.ready
-            and root.count == node.count
-            and root.role in FUSIBLE
-        )
+        alike = kernel.work == node.work and root.count == node.count and root.role in FUSIBLE
+        return alike and ready <= kernel.ready
 
     def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:
         kernel = self.kernels[number]

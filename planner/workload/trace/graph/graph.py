@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...ops import Loop, Phase
 from ..rules.cost_rule import Contraction, Equation, Role, Rule
@@ -11,8 +12,7 @@ _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(NamedTuple):
     """An assumption made during flattening; relevant only if the values defined meanwhile are used.
 
     Args:
@@ -56,12 +56,12 @@ class Node:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     reads: tuple[int, ...]
-    writes: int
     layer: str
     phase: Phase | None
-    count: float
-    work: int
-    scalar: bool
+    writes: int = 0
+    count: float = 1.0
+    work: int = 0
+    scalar: bool = False
     kernel_reversed: bool = False
     loop: Loop | None = None
     call: int = 0

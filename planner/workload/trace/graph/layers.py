@@ -67,10 +67,10 @@ def group_layers(graph: Graph) -> LayerKernels:
     """Group the step into one kernel per layer call and phase."""
     calls = find_calls_between_products(graph)
     kernel_of = _assign_kernels(graph, calls)
-    kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
+    kernels: list[LayerKernel] = []  # numbered in the order of their first nodes
     for index, number in enumerate(kernel_of):
-        if kernels[number].first < 0:
-            kernels[number].first = index
+        if number == len(kernels):
+            kernels.append(LayerKernel(index))
     _BorderTraffic(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 

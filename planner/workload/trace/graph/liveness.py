@@ -89,8 +89,7 @@ def compute_peak_bytes(
     kernel may overwrite an operand that it is the last to read.
 
     Args:
-        graph: The simplified step.
-        fusion: Its kernels.
+        graph, fusion: The simplified step, and its kernels.
         donated: Whether outputs replace inputs in place (a training step).
         workspaces: Whether kernels need memory besides operands and results.
         recompute: Whether everything but matrix products is recomputed in the backward pass.

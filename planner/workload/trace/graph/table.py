@@ -58,12 +58,7 @@ class _Row:
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
-    """Build the table: one row per contraction and per other kernel.
-
-    Args:
-        graph: The simplified step.
-        layers, fusion: Its groupings by layer and by XLA.
-    """
+    """Build the table of a simplified step: one row per contraction and per other kernel."""
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
     rows: dict[tuple[int, int], _Row] = {}
     for key, node in zip(keys, graph.nodes, strict=True):

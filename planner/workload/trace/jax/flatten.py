@@ -106,23 +106,19 @@ class _GraphBuilder:
         (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
         copies.
         """
-        _, batches = equation.params["dimension_numbers"]
-        operands = zip(equation.invars, inputs, batches, strict=True)
-        return [
-            value if value is None else self._in_front(variable, value, tuple(axes), stack, count)
-            for variable, value, axes in operands
-        ]
-
-    def _in_front(self, variable: Any, value: int, axes: tuple[int, ...], stack: str, count: float) -> int:
-        shape = get_shape(variable)
-        order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
-        if keeps_order(shape, order):
-            return value
-        if (value, order) not in self._fronts:
-            moved = build_transposition(variable.aval, order)
-            copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
-            self._fronts[value, order] = copies[0]
-        return self._fronts[value, order]
+        results = list(inputs)
+        for place, axes in enumerate(equation.params["dimension_numbers"][1]):
+            value, variable = inputs[place], equation.invars[place]
+            shape = get_shape(variable)
+            order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
+            if value is None or keeps_order(shape, order):
+                continue
+            if (value, order) not in self._fronts:
+                moved = build_transposition(variable.aval, order)
+                copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
+                self._fronts[value, order] = copies[0]
+            results[place] = self._fronts[value, order]
+        return results
 
     def _primitive(
         self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
@@ -166,12 +162,8 @@ class _GraphBuilder:
             inputs=tuple(reads),
             outputs=tuple(outputs),
             reads=tuple(reads.values()),
-            writes=0,
             layer=scope.layer,
             phase=scope.phase,
-            count=1.0,
-            work=0,
-            scalar=False,
         )
         self.graph.nodes.append(node)
 

@@ -23,10 +23,7 @@ COMPOSED = "gpuplan_composed_"  # a scope `gpuplan_composed_torch` is work that 
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
-_REPEATS = re.compile(REPEAT + r"(\d+)")
-_RECURRENT = re.compile(RECURRENT + r"(\w+)")
-_CALL = re.compile(CALL + r"(\d+)")
-_COMPOSED_SCOPE = re.compile(COMPOSED + r"(\w+)")
+_MARK = re.compile(r"gpuplan_(repeat|recurrent|call|composed)_(\w+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -62,7 +59,9 @@ def parse_scope(stack: str) -> Scope:
         >>> parse_scope("adam/gpuplan_repeat_12")[1:3], parse_scope("jvp(lstm)/gpuplan_recurrent_lstm").recurrent
         ((None, 12), 'lstm')
     """
-    call, composed = _CALL.search(stack), _COMPOSED_SCOPE.search(stack)
+    marks: dict[str, list[str]] = {}
+    for kind, value in _MARK.findall(stack):
+        marks.setdefault(kind, []).append(value)
     if "transpose(" in stack:
         phase: Phase | None = "backward"
     else:
@@ -70,11 +69,11 @@ def parse_scope(stack: str) -> Scope:
     return Scope(
         layer=parse_layer(stack),
         phase=phase,
-        repeats=math.prod(int(count) for count in _REPEATS.findall(stack)),
-        call=int(call[1]) if call else 0,
-        composed=composed[1] if composed else "",
+        repeats=math.prod(map(int, marks.get("repeat", ()))),
+        call=int(marks.get("call", "0")[0]),
+        composed=marks.get("composed", [""])[0],
         attention=ATTENTION in stack,
-        recurrent=next(reversed(_RECURRENT.findall(stack)), ""),
+        recurrent=marks.get("recurrent", [""])[-1],
     )
 
 
@@ -86,10 +85,8 @@ def parse_layer(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    ours = (REPEAT, RECURRENT, CALL, COMPOSED, ATTENTION)
-    return "/".join(
-        part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
-    )
+    ours = (part for part in parts if part not in _TRANSFORMS and "(" not in part)
+    return "/".join(part for part in ours if not part.startswith("gpuplan_"))
 
 
 FLAGS_NOT_RECOMPUTED = (

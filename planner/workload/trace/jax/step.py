@@ -7,12 +7,21 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from ...device_layout import DeviceLayout, VariableBytes
 from ...keras_layers import group_variables, replacing
-from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, FusedAttention, Memory, Unmodelled
-from ...ops import Op, OpKind
+from ...model import (
+    AttentionCall,
+    Collective,
+    CollectiveKind,
+    DeviceLayout,
+    DividedStep,
+    FusedAttention,
+    Memory,
+    Unmodelled,
+    VariableBytes,
+)
+from ...ops import Mode, Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
 from ..control import has_primitive
 from ..division.divider import divide_as_placed
@@ -41,10 +50,6 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     update equal variables equally, or with another structure in Keras, are left unchanged.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
-    if not _is_uniform(target):
-        with _repeat_traced_updates(target) if _is_adamw(target) else contextlib.nullcontext():
-            yield
-        return
 
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
         import jax
@@ -55,7 +60,12 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    with replacing((target, _HOOK, update)):
+    replacements: list[tuple[Any, str, Any]] = []
+    if _is_uniform(target):
+        replacements.append((target, _HOOK, update))
+    elif _is_adamw(target):
+        replacements.append((target, "update_step", _build_repeated_update(target)))
+    with replacing(*replacements):
         yield
 
 
@@ -66,9 +76,8 @@ def _is_adamw(optimizer: Any) -> bool:
     return kind.__module__.startswith("keras.") and kind.__name__ == "AdamW" and None not in moments
 
 
-@contextlib.contextmanager
-def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
-    """Context in which the updates of equal variables are traced once, and inlined for each of them."""
+def _build_repeated_update(adamw: Any) -> Callable[[Any, Any, Any], None]:
+    """Return the update of a variable, traced once for equal ones, and inlined for each of them."""
     import jax
     import keras
 
@@ -101,8 +110,7 @@ def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
         for one, value in zip(state, updated, strict=True):
             one.assign(value)
 
-    with replacing((adamw, "update_step", update_step)):
-        yield
+    return update_step
 
 
 def _is_uniform(optimizer: Any) -> bool:
@@ -146,7 +154,7 @@ def trace_step(
     y_spec: SpecTree,
     sample_weight_spec: SpecTree = None,
     batch_size: int,
-    mode: Literal["train", "infer"] = "train",
+    mode: Mode = "train",
     placement: Placement | None = None,
     known: KnownSteps | None = None,
 ) -> TracedStep:
@@ -233,7 +241,7 @@ def _list_collectives(graph: Graph) -> tuple[Collective, ...]:
 
 
 def prepare_step(
-    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
+    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Mode
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
     """Return the function of one step, and abstract arrays of the variables and of the batch it is called with.
 
@@ -259,7 +267,7 @@ def prepare_step(
     return model.train_step, state, (x, y) if weight is None else (x, y, weight)
 
 
-def _trace(model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]) -> Any:
+def _trace(model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Mode) -> Any:
     import jax
 
     function, state, batch = prepare_step(model, specs, batch_size=batch_size, mode=mode)
@@ -268,12 +276,7 @@ def _trace(model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Lite
 
 
 def export_step(
-    model: Any,
-    *,
-    specs: tuple[SpecTree, SpecTree, SpecTree],
-    batch_size: int,
-    mode: Literal["train", "infer"],
-    platform: str,
+    model: Any, *, specs: tuple[SpecTree, SpecTree, SpecTree], batch_size: int, mode: Mode, platform: str
 ) -> bytes:
     """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
 
@@ -320,9 +323,7 @@ def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     return prod(shape) * itemsize
 
 
-def build_device_layout(
-    model: Any, placement: Placement, *, mode: Literal["train", "infer"], takes_all: bool = False
-) -> DeviceLayout:
+def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
     """Return the devices of a mesh with the variables of a model on each of them.
 
     Args:
@@ -359,8 +360,7 @@ def compute_memory(
     """Return the device memory of a step by part.
 
     Args:
-        model: The built model.
-        train: Whether it is trained.
+        model, train: The built model, and whether it is trained.
         input_bytes: One batch [bytes].
         peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
         placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
