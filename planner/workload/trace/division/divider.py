@@ -29,7 +29,7 @@ class _Divider:
         """Return a jaxpr at local shapes, and its results; every device has the whole of its constants."""
         inner = [rename(value) for value in arguments]
         constants = [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
-        scope = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inner], strict=True))
+        scope: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inner], strict=True))
         local = LocalJaxpr([value.variable for value in inner], [value.variable for value in constants])
 
         def read(variable: Any) -> Value:
@@ -188,7 +188,9 @@ def divide_as_placed(
     variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr
     shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
-    data = [(placement.sample_axes, *build_undivided(shape[1:])) if shape else () for shape in shapes]
+    mesh = placement.mesh
+    samples = mesh.build_axes([name for name in mesh.sizes if name in mesh.replicas])
+    data = [(samples, *build_undivided(shape[1:])) if shape else () for shape in shapes]
     new = variables if mode == "train" else []
     logs = (None for _ in range(len(jaxpr.outvars) - len(new)))
-    return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=placement.mesh)
+    return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=mesh)

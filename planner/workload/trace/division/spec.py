@@ -89,19 +89,16 @@ def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], 
     groups: list[tuple[Sequence[int], Sequence[int]]] = []
     i = j = 0
     while i < len(before) and j < len(after):
-        first, second = (i, i + 1), (j, j + 1)
-        left, right = before[i], after[j]
-        while left != right:
-            if left < right and first[1] < len(before):
-                left *= before[first[1]]
-                first = (first[0], first[1] + 1)
-            elif right < left and second[1] < len(after):
-                right *= after[second[1]]
-                second = (second[0], second[1] + 1)
+        end, to = i + 1, j + 1
+        while (left := prod(before[i:end])) != (right := prod(after[j:to])):
+            if left < right and end < len(before):
+                end += 1
+            elif right < left and to < len(after):
+                to += 1
             else:
                 return groups
-        groups.append((range(*first), range(*second)))
-        i, j = first[1], second[1]
+        groups.append((range(i, end), range(j, to)))
+        i, j = end, to
     return groups
 
 
@@ -165,11 +162,6 @@ class Placement(Frozen):
     def replicas(self) -> int:
         """Parts into which the mesh divides a batch [-]."""
         return prod(self.mesh.sizes[name] for name in self.mesh.replicas)
-
-    @property
-    def sample_axes(self) -> Axes:
-        """Axes of the first dimension of a batch, which is traced at the size of one replica."""
-        return self.mesh.build_axes([name for name in self.mesh.sizes if name in self.mesh.replicas])
 
     def get_spec(self, variable: Any) -> Spec:
         """Return the division of a variable of the model."""

@@ -139,7 +139,8 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
     conversion belongs to the next call. Loops over time are excluded, since libraries run them; so are
     unrolled loops, for which published steps lie between one kernel for all gates and one per call.
     """
-    owners = [_find_owner(node) for node in graph.nodes]
+    parts = [(node.layer, *node.layer.rpartition("/")[::2]) for node in graph.nodes]
+    owners = [path if "->" in last else layer for layer, path, last in parts]  # without subscripts of `einsum`
     calls: dict[int, int] = {}
     weights = graph.weights()
     found: dict[tuple[str, Phase | None], list[int]] = {}  # products by layer and phase
@@ -187,9 +188,3 @@ def _find_path_nodes(graph: Graph, inside: Sequence[int], products: set[int]) ->
             read.update(node.inputs)
             way |= {index} & after
     return way - products
-
-
-def _find_owner(node: Node) -> str:
-    """Return the layer of a node, without the subscripts that `einsum` adds to the path."""
-    path, _, last = node.layer.rpartition("/")
-    return path if "->" in last else node.layer

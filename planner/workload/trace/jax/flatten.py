@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
@@ -66,26 +66,21 @@ class _GraphBuilder:
             return scope[variable]
         aval = variable.aval
         if aval.shape == () and getattr(aval.dtype, "kind", "") in ("i", "u"):
-            return self._integer(int(variable.val))
+            known = int(variable.val)
+            if known not in self._integers:
+                self._integers[known] = self.graph.new_value(0)
+                self.graph.constants[self._integers[known]] = known
+            return self._integers[known]
         return None
-
-    def _integer(self, known: int) -> int:
-        number = self._integers.get(known)
-        if number is None:
-            number = self._integers[known] = self.graph.new_value(0)
-            self.graph.constants[number] = known
-        return number
 
     def _equation(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> Sequence[int | None]:
         name = equation.primitive.name
-        if name == "scan":
-            return self._scan(equation, inputs, stack, count)
-        if name == "while":
-            return self._while(equation, inputs, stack, count)
-        if name == "cond":
-            return self._cond(equation, inputs, stack, count)
+        control: dict[str, Callable[..., Sequence[int | None]]]
+        control = {"scan": self._scan, "while": self._while, "cond": self._cond}
+        if name in control:
+            return control[name](equation, inputs, stack, count)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)

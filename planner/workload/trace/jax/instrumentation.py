@@ -248,23 +248,19 @@ def _wrap_attention(
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         number, values = next(numbers), given.arguments
-        calls[number] = _describe_attention(values)
+        query, key = values["query"], values["key"]
+        calls[number] = AttentionCall(
+            dtype=str(query.dtype),
+            head_size=int(query.shape[-1]),
+            queries=int(query.shape[1]),
+            keys=int(key.shape[1]),
+            bias=values["bias"] is not None,
+            mask=values["mask"] is not None,
+            causal=bool(values["is_causal"]),
+            wanted=values["flash_attention"],
+        )
         values["flash_attention"] = False  # True is an error on a machine without the kernel
         with jax.named_scope(f"{CALL}{number}/{ATTENTION}"):
             return function(*given.args, **given.kwargs)
 
     return run
-
-
-def _describe_attention(values: dict[str, Any]) -> AttentionCall:
-    query, key = values["query"], values["key"]
-    return AttentionCall(
-        dtype=str(query.dtype),
-        head_size=int(query.shape[-1]),
-        queries=int(query.shape[1]),
-        keys=int(key.shape[1]),
-        bias=values["bias"] is not None,
-        mask=values["mask"] is not None,
-        causal=bool(values["is_causal"]),
-        wanted=values["flash_attention"],
-    )
