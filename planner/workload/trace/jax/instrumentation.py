@@ -62,13 +62,10 @@ def parse_scope(stack: str) -> Scope:
     marks: dict[str, list[str]] = {}
     for kind, value in _MARK.findall(stack):
         marks.setdefault(kind, []).append(value)
-    if "transpose(" in stack:
-        phase: Phase | None = "backward"
-    else:
-        phase = "forward" if "jvp(" in stack else None
+    phase: Phase | None = "forward" if "jvp(" in stack else None
     return Scope(
         layer=parse_layer(stack),
-        phase=phase,
+        phase="backward" if "transpose(" in stack else phase,
         repeats=math.prod(map(int, marks.get("repeat", ()))),
         call=int(marks.get("call", "0")[0]),
         composed=marks.get("composed", [""])[0],

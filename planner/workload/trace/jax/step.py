@@ -54,7 +54,12 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
         import jax
 
-        for members in _group_equal(gradients, variables):
+        classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}  # by type and shape
+        for gradient, variable in zip(gradients, variables, strict=True):
+            own = getattr(variable, "overwrite_with_gradient", False)
+            key = (type(gradient), str(gradient.dtype), tuple(variable.shape), str(variable.dtype), own)
+            classes.setdefault(key, []).append((gradient, variable))
+        for members in classes.values():
             with jax.named_scope(f"{REPEAT}{len(members)}"):
                 target.update_step(*members[0], learning_rate)
             for gradient, variable in members[1:]:
@@ -120,16 +125,6 @@ def _is_uniform(optimizer: Any) -> bool:
     ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
     decays = getattr(optimizer, "weight_decay", None)  # changes each variable before its update
     return ours and not decays and hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
-
-
-def _group_equal(gradients: Any, variables: Any) -> list[list[tuple[Any, Any]]]:
-    """Group (gradient, variable) pairs by shape and type."""
-    classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
-    for gradient, variable in zip(gradients, variables, strict=True):
-        own = getattr(variable, "overwrite_with_gradient", False)
-        key = (type(gradient), str(gradient.dtype), tuple(variable.shape), str(variable.dtype), own)
-        classes.setdefault(key, []).append((gradient, variable))
-    return list(classes.values())
 
 
 UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
