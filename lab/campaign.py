@@ -107,7 +107,7 @@ def start_session(
     """Open the device profiles; processes share cores, host and device memory."""
     import psutil
 
-    facts = next(iter(found.values()), {"name": "", "memory_bytes": None})
+    facts: dict[str, Any] = next(iter(found.values()), {"name": "", "memory_bytes": None})
     name = find_name(str(facts["name"]), device)
     together = count_together(device, os.cpu_count() or 1, facts["memory_bytes"])
     profiles = {

@@ -230,5 +230,5 @@ def read_fitted(name: str, path: Path | None, build: Callable[[Any], T], *, what
 @cache
 def load_coefficients(path: Path | None = None) -> Coefficients:
     """Read the packaged coefficients, or those of a file; see `read_fitted`."""
-    build = partial(from_plain, Coefficients, skip=frozenset({"schema"}))
+    build: Callable[[Any], Coefficients] = partial(from_plain, Coefficients, skip=frozenset({"schema"}))
     return read_fitted("efficiency.json", path, build, what="coefficients")
