@@ -104,25 +104,17 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
     from gpuplan.workload.trace.jax import step as tracing
 
-    ordinary = tracing._trace_train
+    ordinary = tracing._trace
 
-    def trace_and_compile(keras_model: object, batch: tuple[object, ...]) -> object:
-        groups = (
-            keras_model.trainable_variables,
-            keras_model.non_trainable_variables,
-            keras_model.optimizer.variables,
-            keras_model.metrics_variables,
-        )
-        state = tuple(tracing.build_abstract_variables(group) for group in groups)
-        data = tuple(part for part in batch if part is not None)
-        step = jax.jit(keras_model.train_step, donate_argnums=0)
-        arguments = jax.tree.map(there, (state, data))
-        analysis = step.trace(*arguments).lower().compile().memory_analysis()
+    def trace_and_compile(keras_model: object, data: object, **options: object) -> object:
+        function, state, batch = tracing.prepare_step(keras_model, data, **options)
+        step = jax.jit(function, donate_argnums=0)
+        analysis = step.trace(*jax.tree.map(there, (state, batch))).lower().compile().memory_analysis()
         for name in ("argument", "output", "alias", "temp"):
             found[f"{name}_bytes"] = getattr(analysis, f"{name}_size_in_bytes")
-        return ordinary(keras_model, batch)
+        return ordinary(keras_model, data, **options)
 
-    tracing._trace_train = trace_and_compile
+    tracing._trace = trace_and_compile
     _load(model, WorkloadOptions(batch_size=batch_size, precision=precision))
     return {**found, "jax": jax.__version__}
 

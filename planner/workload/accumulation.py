@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from ..records import Frozen
-from .model import DividedStep, FusedAttention, Workload
-from .ops import Op, OpKind
-
-Step = TypeVar("Step", Workload, DividedStep, FusedAttention)
+from .model import FusedAttention, Step, Workload
+from .ops import Op, OpKind, build_unfused_op
 
 
 def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
@@ -28,50 +24,34 @@ def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool =
     if passes == 1:
         return workload
     accumulates = workload.gradient_accumulation_steps > 1
-    sums = _Sums(passes=passes, adds=not accumulates, held=not (accumulates or has_sums))
-    whole = sums.accumulate(workload, workload.memory.gradient_bytes)
-    divided = None if workload.divided is None else sums.accumulate_divided(workload.divided)
-    steps = passes * workload.gradient_accumulation_steps
-    return replace(whole, divided=divided, gradient_accumulation_steps=steps)
+    held = not (accumulates or has_sums)  # whether the memory of the sums is to be counted
 
-
-class _Sums(Frozen):
-    """Sums of gradients over passes.
-
-    Args:
-        passes: Passes for each update [-].
-        adds: Whether the operations that add the gradients are to be counted.
-        held: Whether the memory of the sums is to be counted.
-    """
-
-    passes: int
-    adds: bool
-    held: bool
-
-    def add_to(self, ops: Sequence[Op], gradient_bytes: int) -> tuple[Op, ...]:
+    def add_to(ops: Sequence[Op], gradient_bytes: int) -> tuple[Op, ...]:
         """Return the operations of a pass; devices that share the update share the sums too."""
-        shared = divide_updates(ops, self.passes)
-        if not self.adds:
+        shared = divide_updates(ops, passes)
+        if accumulates:
             return shared
         layer = next((op.layer for op in ops if op.phase == "update" and op.layer), "")
         added = build_gradient_op("add", ops, gradient_bytes=gradient_bytes, read=2, written=1)
         return (*shared, replace(added, phase="update", layer=layer))
 
-    def accumulate(self, step: Step, gradient_bytes: int) -> Step:
-        """Return a pass with its operations and memory, and those with fused attention."""
-        held_bytes = step.memory.gradient_bytes if self.held else 0
+    def accumulate(step: Step, gradient_bytes: int) -> Step:
+        held_bytes = step.memory.gradient_bytes if held else 0
         memory = replace(step.memory, optimizer_bytes=step.memory.optimizer_bytes + held_bytes)
-        done = replace(step, ops=self.add_to(step.ops, gradient_bytes), memory=memory)
+        done = replace(step, ops=add_to(step.ops, gradient_bytes), memory=memory)
         if isinstance(done, FusedAttention) or done.fused_attention is None:
             return done
-        return replace(done, fused_attention=self.accumulate(done.fused_attention, gradient_bytes))
+        return replace(done, fused_attention=accumulate(done.fused_attention, gradient_bytes))
 
-    def accumulate_divided(self, divided: DividedStep) -> DividedStep:
-        """Return a pass of a device that holds parts of the variables, and of their sums."""
+    divided = workload.divided
+    if divided is not None:
         each = divided.layout.each
-        held = replace(each, optimizer=each.optimizer + (each.parameters if self.held else 0))
-        layout = replace(divided.layout, each=held)
-        return replace(self.accumulate(divided, each.parameters), layout=layout, memory=divided.memory)
+        own = replace(each, optimizer=each.optimizer + (each.parameters if held else 0))
+        pass_of_one = accumulate(divided, each.parameters)
+        divided = replace(pass_of_one, layout=replace(divided.layout, each=own), memory=divided.memory)
+    steps = passes * workload.gradient_accumulation_steps
+    whole = accumulate(workload, workload.memory.gradient_bytes)
+    return replace(whole, divided=divided, gradient_accumulation_steps=steps)
 
 
 def divide_updates(ops: Sequence[Op], passes: int) -> tuple[Op, ...]:
@@ -91,20 +71,14 @@ def build_gradient_op(
         read, written: Arrays of each gradient's size [-].
         count: Executions in a pass [-].
     """
-    read_bytes, written_bytes = float(read * gradient_bytes), float(written * gradient_bytes)
-    return Op(
+    op = build_unfused_op(
         kind=OpKind.ELEMENTWISE,
         name=name,
         phase="backward",
-        layer="",
         dtype="float32",
         count=count,
-        bytes_read=read_bytes,
-        layer_bytes_read=read_bytes,
-        fused_bytes_read=read_bytes,
-        bytes_written=written_bytes,
-        layer_bytes_written=written_bytes,
-        fused_bytes_written=written_bytes,
-        layer_group=max(op.layer_group for op in ops) + 1,
-        fused_group=max(op.fused_group for op in ops) + 1,
+        bytes_read=float(read * gradient_bytes),
+        bytes_written=float(written * gradient_bytes),
+        number=max(op.layer_group for op in ops) + 1,
     )
+    return replace(op, fused_group=max(op.fused_group for op in ops) + 1)

@@ -8,24 +8,18 @@ from types import ModuleType
 from typing import Any
 
 
-def iterate_models(model: Any) -> Iterator[Any]:
-    """Yield a model and the models nested in it."""
+def iterate_layers(model: Any) -> Iterator[Any]:
+    """Yield the layers of a model without its inputs; models inside a model are not layers, theirs follow."""
     import keras
 
-    yield model
+    nested = []
     for layer in model._flatten_layers(include_self=False, recursive=False):
         if isinstance(layer, keras.Model):
-            yield from iterate_models(layer)
-
-
-def iterate_layers(model: Any) -> Iterator[Any]:
-    """Yield the layers of a model without its inputs; models inside a model are not layers, theirs are."""
-    import keras
-
-    for owner in iterate_models(model):
-        for layer in owner._flatten_layers(include_self=False, recursive=False):
-            if not isinstance(layer, keras.Model | keras.layers.InputLayer):
-                yield layer
+            nested.append(layer)
+        elif not isinstance(layer, keras.layers.InputLayer):
+            yield layer
+    for inner in nested:
+        yield from iterate_layers(inner)
 
 
 def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:
@@ -71,6 +65,5 @@ def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def _get_setters(owner: Any) -> tuple[Callable[[Any, str, Any], None], Callable[[Any, str], None]]:
-    if isinstance(owner, type | ModuleType):
-        return setattr, delattr
-    return object.__setattr__, object.__delattr__
+    is_plain = isinstance(owner, type | ModuleType)
+    return (setattr, delattr) if is_plain else (object.__setattr__, object.__delattr__)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..records import Frozen, from_plain, to_plain
-from .device_layout import DeviceLayout
-from .ops import PRODUCTS, Op, Phase
+from .ops import PRODUCTS, Mode, Op, Phase
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # around the ring of its devices [-]
@@ -179,6 +178,58 @@ class FusedAttention(Frozen):
     memory: Memory
 
 
+class VariableBytes(Frozen):
+    """Memory of the variables of a step on one device of a mesh [bytes].
+
+    Args:
+        parameters: Parameters that are trained, or the device's part of them.
+        optimizer: Optimizer state.
+        state: Frozen parameters, statistics, seeds and metrics.
+    """
+
+    parameters: int
+    optimizer: int
+    state: int
+
+
+class DeviceLayout(Frozen):
+    """Devices that a distribution takes, and what each of them holds.
+
+    Args:
+        devices: Devices of its mesh [-].
+        replicas: Parts into which the mesh divides a batch [-].
+        takes_all: Whether the mesh consists of all devices that the script found, however many they are.
+        whole, each: Variables of the model, and of one device.
+        keeps_batch: Whether the user's code multiplies the batch of a device with their number.
+    """
+
+    devices: int
+    replicas: int
+    takes_all: bool
+    whole: VariableBytes
+    each: VariableBytes
+    keeps_batch: bool = False
+
+    @property
+    def is_data_parallel(self) -> bool:
+        """Whether every device holds all variables and works on its own part of the batch."""
+        return self.replicas == self.devices and self.each == self.whole
+
+
+class Strategy(Frozen):
+    """A strategy of `tf.distribute` whose replicas each hold the whole model.
+
+    Args:
+        name: Name of its class.
+        devices: Devices that it states; None for all that it finds [-].
+        keeps_batch: As for `DeviceLayout`.
+    """
+
+    name: str
+    devices: int | None
+    keeps_batch: bool
+
+
 class DividedStep(Frozen):
     """The step as one device runs it that shares the model with others, at the batch of their replica.
 
@@ -207,6 +258,9 @@ class DividedStep(Frozen):
         """
         gathered = any(one.replicas and one.kind == "all_gather" for one in self.collectives)
         return gathered and not self.states_activations
+
+
+Step = TypeVar("Step", "Workload", DividedStep, FusedAttention)  # each with a table and the memory of a step
 
 
 class ForwardPasses(Frozen):
@@ -288,7 +342,7 @@ class Workload(Frozen):
     """
 
     model: str
-    mode: Literal["train", "infer"] = "train"
+    mode: Mode = "train"
     batch_size: int
     precision: str = "float32"
     compiled: bool = True
@@ -348,14 +402,16 @@ class Workload(Frozen):
     @property
     def total_steps(self) -> int | None:
         """Steps of all phases on one device; None if unknown [-]."""
-        steps = [one.steps for one in self.phases if one.steps is not None]
-        return sum(steps) if len(steps) == len(self.phases) else None
+        return self._sum("steps")
 
     @property
     def total_epochs(self) -> int | None:
         """Epochs of all phases; None if unknown [-]."""
-        epochs = [one.epochs for one in self.phases if one.epochs is not None]
-        return sum(epochs) if len(epochs) == len(self.phases) else None
+        return self._sum("epochs")
+
+    def _sum(self, name: str) -> int | None:
+        known = [getattr(one, name) for one in self.phases]
+        return None if None in known else sum(known)
 
     @cached_property
     def with_fused_attention(self) -> Workload:

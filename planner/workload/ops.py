@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from ..records import Frozen
 
+Mode = Literal["train", "infer"]
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]
 
@@ -154,3 +155,25 @@ def change_op(op: Op, changes: Mapping[str, Any]) -> Op:
     for name, value in changes.items():
         _SETTERS[name](changed, value)
     return changed
+
+
+def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
+    """Build a row that is a separate kernel in every execution mode.
+
+    Args:
+        bytes_read, bytes_written: Bytes of one execution [bytes].
+        number: Kernel number [-].
+        facts: Other fields of `Op`.
+    """
+    return Op(
+        layer="",
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        layer_bytes_read=bytes_read,
+        layer_bytes_written=bytes_written,
+        fused_bytes_read=bytes_read,
+        fused_bytes_written=bytes_written,
+        layer_group=number,
+        fused_group=number,
+        **facts,
+    )

@@ -110,15 +110,11 @@ def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
             raise UsageError(
                 f"cannot read `{part}` in `{text}`", hint="arguments after `?` are `name=value`, joined by `&`"
             )
-        arguments[key] = _parse_value(value)
+        try:
+            arguments[key] = json.loads(value)
+        except ValueError:
+            arguments[key] = value
     return arguments
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _parse_function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:

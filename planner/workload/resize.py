@@ -6,11 +6,11 @@ Two traces of the same model determine both for every row of the table of operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from .model import Collective, DividedStep, Memory, Workload
+from .model import Collective, DividedStep, Memory, Step, Workload
 from .ops import Op, change_op
 
 Line = Callable[[float, float], float]
@@ -36,28 +36,28 @@ def can_resize(one: Workload, other: Workload) -> bool:
     return (
         one.batch_size != other.batch_size
         and len(one.further) == len(other.further)
-        and all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True))
+        and all(map(can_resize, one.further, other.further))
         and all(getattr(one, name) == getattr(other, name) for name in alike)
-        and _have_same_rows(one.ops, other.ops)
-        and _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops)
+        and _have_same_rows(one, other)
         and _have_same_division(one.divided, other.divided)
     )
 
 
-def _have_same_rows(one: Sequence[Op], other: Sequence[Op]) -> bool:
-    return len(one) == len(other) and all(
-        getattr(a, name) == getattr(b, name) for a, b in zip(one, other, strict=True) for name in SAME
+def _have_same_rows(one: Workload | DividedStep, other: Workload | DividedStep) -> bool:
+    """Return whether two steps have the same rows, and the same with fused attention."""
+    tables = ((step.ops, (step.fused_attention or step).ops) for step in (one, other))
+    return all(
+        len(first) == len(second)
+        and all(getattr(a, name) == getattr(b, name) for a, b in zip(first, second, strict=True) for name in SAME)
+        for first, second in zip(*tables, strict=True)
     )
 
 
 def _have_same_division(one: DividedStep | None, other: DividedStep | None) -> bool:
     if one is None or other is None:
         return one is other
-    tables = [(one.ops, other.ops)]
-    if one.fused_attention is not None and other.fused_attention is not None:
-        tables.append((one.fused_attention.ops, other.fused_attention.ops))
-    alike = (one.layout == other.layout) and len(one.collectives) == len(other.collectives)
-    return alike and all(_have_same_rows(a, b) for a, b in tables)
+    alike = one.layout == other.layout and len(one.collectives) == len(other.collectives)
+    return alike and _have_same_rows(one, other)
 
 
 def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> Workload:
@@ -112,20 +112,17 @@ def _interpolate(one: Any, other: Any, line: Line) -> Any:
 
 
 def _interpolate_op(a: Op, b: Op, line: Line) -> Op:
-    changed: dict[str, float] = {}
-    for name in (*REAL, *WHOLE):
-        x, y = getattr(a, name), getattr(b, name)
-        if x != y:
-            changed[name] = line(x, y) if name in REAL else max(1, round(line(x, y)))
+    pairs = [(name, getattr(a, name), getattr(b, name)) for name in (*REAL, *WHOLE)]
+    changed: dict[str, Any] = {
+        name: line(x, y) if name in REAL else max(1, round(line(x, y))) for name, x, y in pairs if x != y
+    }
     return change_op(a, changed) if changed else a
 
 
 def _interpolate_memory(a: Memory, b: Memory, line: Line) -> Memory:
-    sizes = {}
-    for part in fields(Memory):
-        x, y = getattr(a, part.name), getattr(b, part.name)
-        sizes[part.name] = None if x is None or y is None else round(line(x, y))
-    return Memory(**sizes)  # type: ignore[arg-type]
+    pairs = [(part.name, getattr(a, part.name), getattr(b, part.name)) for part in fields(Memory)]
+    sizes: dict[str, Any] = {name: None if x is None or y is None else round(line(x, y)) for name, x, y in pairs}
+    return Memory(**sizes)
 
 
 SCALED = "a step at other batch sizes is scaled from one trace, as if all its traffic grew with the batch"
@@ -143,46 +140,40 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
     """
     share = batch_size / workload.batch_size
 
+    def is_batched(size: int) -> bool:
+        return size >= workload.batch_size and size % workload.batch_size == 0
+
     def scale(op: Op) -> Op:
         if op.phase == "update":
             return op
         sizes: dict[str, Any] = {name: share * getattr(op, name) for name in REAL if name != "count"}
-        dimension = next((name for name in ("batch", "m", "k", "n") if _is_batched(op, name, workload)), None)
+        dimension = next((name for name in ("batch", "m", "k", "n") if is_batched(getattr(op, name))), None)
         if dimension is not None:
             sizes[dimension] = max(1, round(share * getattr(op, dimension)))
         return change_op(op, sizes)
 
-    def scale_parts(part: Any) -> Any:
+    def scale_parts(part: Step) -> Step:
         sizes = {name: getattr(part.memory, name) for name in PER_BATCH}
-        memory = {name: None if size is None else round(share * size) for name, size in sizes.items()}
+        memory: dict[str, Any] = {
+            name: None if size is None else round(share * size) for name, size in sizes.items()
+        }
         return replace(part, ops=tuple(map(scale, part.ops)), memory=replace(part.memory, **memory))
 
     fused = workload.fused_attention
-    scaled: Workload = scale_parts(
-        replace(workload, batch_size=batch_size, fused_attention=fused and scale_parts(fused))
-    )
     return replace(
-        scaled,
+        scale_parts(workload),
+        batch_size=batch_size,
+        fused_attention=fused and scale_parts(fused),
         further=tuple(scale_workload(one, batch_size) for one in workload.further),
         notes=(*workload.notes, SCALED),
     )
-
-
-def _is_batched(op: Op, dimension: str, workload: Workload) -> bool:
-    size: int = getattr(op, dimension)
-    return size >= workload.batch_size and size % workload.batch_size == 0
 
 
 class Resizer:
     """Workload at smaller batch sizes, with a second trace on first use."""
 
     def __init__(self, workload: Workload, trace: Callable[[int], Workload] | None = None) -> None:
-        """Take a workload and a function that traces it.
-
-        Args:
-            workload: Workload at its own batch size.
-            trace: Function that traces the same model at another batch size; None scales the one trace.
-        """
+        """Take a workload, and a function that traces it at another batch size; None scales the one trace."""
         self.workload, self._tracer = workload, trace
         self._other: Workload | None = None
         self._known: dict[int, Workload] = {}
@@ -199,15 +190,13 @@ class Resizer:
         if self._tracer is None:
             return scale_workload(self.workload, batch_size)
         if self._other is None:
-            self._other = self._trace(self._tracer, max(1, self.workload.batch_size // SMALLER_BY))
+            smaller = self._tracer(max(1, self.workload.batch_size // SMALLER_BY))
+            self._other = _with_length_of(smaller, self.workload)
         if self._other.batch_size == batch_size:
             return self._other
         if can_resize(self.workload, self._other):
             return interpolate_workload(self.workload, self._other, batch_size=batch_size)
-        return self._trace(self._tracer, batch_size)
-
-    def _trace(self, tracer: Callable[[int], Workload], batch_size: int) -> Workload:
-        return _with_length_of(tracer(batch_size), self.workload)
+        return _with_length_of(self._tracer(batch_size), self.workload)
 
 
 def _with_length_of(workload: Workload, own: Workload) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import product
@@ -373,7 +374,8 @@ class LocalWorld:
 
     def reclaim(self) -> None:
         for group in {group for group, _ in self._processes().values()}:
-            os.killpg(group, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.killpg(group, signal.SIGKILL)
 
     def foreign(self) -> None:
         pass

@@ -13,8 +13,7 @@ from gpuplan.plan.select import OfferContext
 from gpuplan.plan.sharding import UNSHARDED
 from gpuplan.predict.sharding import Sharding
 from gpuplan.units import GIB
-from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.model import DividedStep, Workload
+from gpuplan.workload.model import DeviceLayout, DividedStep, VariableBytes, Workload
 
 # 1 GiB of variables and gradients, and 1 GiB of a batch of 32, beside 0.5 GiB of the framework
 WHOLE = make_workload(ops=(make_product(), make_product(phase="update", layer="dense")))

@@ -16,8 +16,7 @@ from gpuplan.predict.data_parallel import load_parallel_coefficients
 from gpuplan.predict.interconnect import Link
 from gpuplan.predict.sharded_step import RingLinks, add_replicas, compute_divided_link_s
 from gpuplan.predict.sharding import Sharding
-from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.model import Collective, DividedStep, Memory, Workload
+from gpuplan.workload.model import Collective, DeviceLayout, DividedStep, Memory, VariableBytes, Workload
 
 WHOLE = VariableBytes(parameters=800, optimizer=1600, state=8)
 EACH = VariableBytes(parameters=200, optimizer=400, state=8)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.workload.capture.load import load_workload
-from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.model import Workload
+from gpuplan.workload.model import DeviceLayout, VariableBytes, Workload
 from gpuplan.workload.options import WorkloadOptions
 
 START = """

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
-from ..device_layout import Strategy
 from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_by_user
 from ..keras_layers import replacing
-from ..model import Workload
+from ..model import Strategy, Workload
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
 from .first_step import (
     build_output,

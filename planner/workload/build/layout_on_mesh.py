@@ -8,10 +8,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
-from ..device_layout import DeviceLayout, Strategy
 from ..keras_layers import group_variables
-from ..trace.division.placement import Placement
-from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
+from ..model import DeviceLayout, Strategy
+from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Placement, Shape, Spec
 
 
 def get_distribution_name(strategy: Strategy | None) -> str:

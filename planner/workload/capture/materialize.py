@@ -136,7 +136,7 @@ def build_executable(
 
 def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, platform: str) -> bytes:
     """Return the serialized StableHLO module of a step."""
-    from ..trace.jax.stablehlo import export_step
+    from ..trace.jax.step import export_step
 
     ready = build_executable(model, run, options, None)
     data, batch_size = ready.x, ready.batch_size

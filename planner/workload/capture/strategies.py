@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from ..device_layout import Strategy
+from ..model import Strategy
 from ..script_text import list_around, parse_file
 from .watch import call_after_import
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from ..ops import Loop, LoopPart
@@ -32,8 +34,12 @@ def mark_loop(
     """
     sums = _find_sums(nodes, state, ends)
     carries = [index for index in range(len(state)) if index not in sums]
-    sources = _compute_sources(nodes, {state[index]: 1 << index for index in carries})
-    targets = _compute_targets(nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums])
+    sources = _spread_bits(nodes, {state[index]: 1 << index for index in carries})
+    wanted: dict[int, int] = {}
+    for index, end in enumerate(ends):
+        if end is not None and index not in sums:
+            wanted[end] = wanted.get(end, 0) | 1 << index
+    targets = _spread_bits(nodes, wanted, backward=True)
     before = _compute_ancestors([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
     for node in nodes:
         if node.loop is None:
@@ -50,31 +56,22 @@ def _find_sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int |
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
     adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
-    found = set()
-    for index, (value, end) in enumerate(zip(state, ends, strict=False)):
-        adder = adders.get(end) if end is not None else None
-        if adder is not None and value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1:
-            found.add(index)
-    return found
+    pairs = zip(state, ends, strict=False)
+    found = ((index, value, adders[end]) for index, (value, end) in enumerate(pairs) if end in adders)
+    return {
+        index
+        for index, value, adder in found
+        if value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1
+    }
 
 
-def _compute_sources(nodes: Sequence[Node], known: dict[int, int]) -> dict[int, int]:
-    """Return, for each value, the carried values it depends on, as bits."""
+def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: bool = False) -> dict[int, int]:
+    """Return, for each value, the bits of those that it depends on; backward, of those that depend on it."""
     bits = dict(known)
-    for node in nodes:
-        bits.update(dict.fromkeys(node.outputs, _combine_bits(bits, node.inputs)))
-    return bits
-
-
-def _compute_targets(nodes: Sequence[Node], ends: Iterable[tuple[int | None, int]]) -> dict[int, int]:
-    """Return, for each value, the results of the body that depend on it, as bits, without sums."""
-    bits: dict[int, int] = {}
-    for end, bit in ends:
-        if end is not None:
-            bits[end] = bits.get(end, 0) | bit
-    for node in reversed(nodes):
-        reached = _combine_bits(bits, node.outputs)
-        for value in node.inputs:
+    for node in reversed(nodes) if backward else nodes:
+        near, far = (node.outputs, node.inputs) if backward else (node.inputs, node.outputs)
+        reached = _combine_bits(bits, near)
+        for value in far:
             bits[value] = bits.get(value, 0) | reached
     return bits
 
@@ -90,10 +87,7 @@ def _compute_ancestors(sources: Sequence[int]) -> list[int]:
 
 
 def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
-    total = 0
-    for value in values:
-        total |= bits.get(value, 0)
-    return total
+    return reduce(or_, (bits.get(value, 0) for value in values), 0)
 
 
 def find_inner_jaxprs(equation: Equation) -> list[Any]:
@@ -157,10 +151,8 @@ def compute_trip_count(equation: Equation, known: list[int | None]) -> int | Non
     return max(stop - start, 0)
 
 
-def _find_integer(variable: Any, operands: dict[Any, int | None]) -> int | None:
-    if hasattr(variable, "val"):
-        return int(variable.val)
-    return operands.get(variable)
+def _find_integer(variable: Any, operands: Mapping[Any, int | None]) -> int | None:
+    return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
 
 
 def _counts_by_one(body: Any, position: int) -> bool:
@@ -169,10 +161,6 @@ def _counts_by_one(body: Any, position: int) -> bool:
     result = body.outvars[position - (len(body.invars) - len(body.outvars))]
     for equation in body.eqns:
         if equation.outvars[0] is result and equation.primitive.name == "add":
-            first, second = equation.invars
-            return (first is counter and _is_one(second)) or (second is counter and _is_one(first))
+            others = [one for one in equation.invars if one is not counter]
+            return len(others) == 1 and _find_integer(others[0], {}) == 1
     return False
-
-
-def _is_one(variable: Any) -> bool:
-    return hasattr(variable, "val") and int(variable.val) == 1

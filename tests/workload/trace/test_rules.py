@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.workload.trace.rules.registry import GATHER_RULES
-from gpuplan.workload.trace.rules.registry import POOLING_RULES as POOLING
+from gpuplan.workload.trace.rules.registry import RULES
 
 Shape = tuple[int, ...]
 
@@ -51,11 +50,11 @@ def equation(*operands: Shape, results: tuple[Shape, ...] = (), **params: Any) -
     ],
 )
 def test_flops_of_linear_algebra_and_sorting_by_hand(name: str, operands: list[Shape], flops: float) -> None:
-    assert GATHER_RULES[name].flops(equation(*operands)) == pytest.approx(flops)
+    assert RULES[name].flops(equation(*operands)) == pytest.approx(flops)
 
 
 def test_a_sort_along_another_axis_than_the_last_has_its_length() -> None:
-    assert GATHER_RULES["sort"].flops(equation((16, 2), dimension=0)) == pytest.approx(32 * log2(16))
+    assert RULES["sort"].flops(equation((16, 2), dimension=0)) == pytest.approx(32 * log2(16))
 
 
 @pytest.mark.parametrize(
@@ -66,12 +65,12 @@ def test_flops_of_a_fourier_transform_by_hand(operand: Shape, result: Shape, len
     """5 n log2 n of four transforms of 8, complex, real to complex and back, in one dimension or two."""
     fft = equation(operand, results=(result,), fft_lengths=lengths)
 
-    assert GATHER_RULES["fft"].flops(fft) == pytest.approx(4 * 5 * 8 * 3)
+    assert RULES["fft"].flops(fft) == pytest.approx(4 * 5 * 8 * 3)
 
 
 def test_a_transform_of_one_element_counts_as_a_butterfly() -> None:
     """5 x 1 x log2 2 for each of four."""
-    assert GATHER_RULES["fft"].flops(equation((4, 1), fft_lengths=(1,))) == 20.0
+    assert RULES["fft"].flops(equation((4, 1), fft_lengths=(1,))) == 20.0
 
 
 def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
@@ -79,17 +78,14 @@ def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
     look_up = equation((9, 5), (3, 1), results=((3, 5),))
     add, overwrite = (equation((9, 5), (3, 1), (3, 5)) for _ in range(2))
 
-    assert GATHER_RULES["gather"].reads(look_up) == (60, 12)
-    assert GATHER_RULES["gather"].writes(look_up) == 60
-    assert GATHER_RULES["scatter-add"].reads(add) == (60, 12, 60)
-    assert GATHER_RULES["scatter-add"].writes(add) == 60
-    assert GATHER_RULES["scatter"].reads(overwrite) == (0, 12, 60)
-    assert GATHER_RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
+    assert RULES["gather"].reads(look_up) == (60, 12)
+    assert RULES["gather"].writes(look_up) == 60
+    assert RULES["scatter-add"].reads(add) == (60, 12, 60)
+    assert RULES["scatter-add"].writes(add) == 60
+    assert RULES["scatter"].reads(overwrite) == (0, 12, 60)
+    assert RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
     more = equation((2, 5), (3, 1), (3, 5))  # than the table has rows
-    assert (GATHER_RULES["scatter-add"].reads(more), GATHER_RULES["scatter-add"].writes(more)) == (
-        (40, 12, 60),
-        40,
-    )
+    assert (RULES["scatter-add"].reads(more), RULES["scatter-add"].writes(more)) == ((40, 12, 60), 40)
 
 
 def test_pooling_by_hand() -> None:
@@ -98,10 +94,10 @@ def test_pooling_by_hand() -> None:
     pool = equation((1, 8, 8, 2), results=((1, 4, 4, 2),), **window)
     gradient = equation((1, 4, 4, 2), (1, 8, 8, 2), results=((1, 8, 8, 2),), **window)
 
-    assert POOLING["reduce_window_max"].flops(pool) == 9 * 32
-    assert POOLING["select_and_scatter_add"].flops(gradient) == 10 * 32
-    assert POOLING["reduce_window_max"].window is not None
-    assert POOLING["reduce_window_max"].window(pool) == ((3, 3), (2, 2))
+    assert RULES["reduce_window_max"].flops(pool) == 9 * 32
+    assert RULES["select_and_scatter_add"].flops(gradient) == 10 * 32
+    assert RULES["reduce_window_max"].window is not None
+    assert RULES["reduce_window_max"].window(pool) == ((3, 3), (2, 2))
 
 
 def test_the_gradient_of_an_average_counts_no_zeros_between_its_elements() -> None:
@@ -110,12 +106,12 @@ def test_the_gradient_of_an_average_counts_no_zeros_between_its_elements() -> No
         (1, 4, 4, 2), results=((1, 8, 8, 2),), window_dimensions=(1, 3, 3, 1), base_dilation=(1, 2, 2, 1)
     )
 
-    assert POOLING["reduce_window_sum"].flops(dilated) == 128 * 9 / 4
+    assert RULES["reduce_window_sum"].flops(dilated) == 128 * 9 / 4
 
 
 def test_an_axis_of_windows_is_one_with_a_size_or_a_stride() -> None:
     """Windows of one element that leave out every other one are pooled too."""
     pool = equation((1, 8, 8, 2), window_dimensions=(1, 1, 3, 1), window_strides=(1, 2, 1, 1))
 
-    assert POOLING["reduce_window_max"].window is not None
-    assert POOLING["reduce_window_max"].window(pool) == ((1, 3), (2, 1))
+    assert RULES["reduce_window_max"].window is not None
+    assert RULES["reduce_window_max"].window(pool) == ((1, 3), (2, 1))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ...ops import Op
 from ...options import SpecTree, iter_specs
-from ..division.placement import Placement
+from ..division.spec import Placement
 from ..graph.liveness import PEAKS
 from ..jax.step import KnownSteps, TracedStep, compute_array_bytes, compute_memory, trace_step
 

@@ -13,9 +13,8 @@ from math import prod
 from typing import Any, Literal
 
 from ...keras_layers import list_optimizers
-from ...ops import Op, OpKind, Phase
+from ...ops import Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
-from ..graph.table import build_unfused_op
 from ..rules.cost_rule import Contraction, Variant, build_convolution, build_product
 
 # Operations without a kernel or without arithmetic.

@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
-from ...ops import Op, OpKind, Phase
+from ...ops import Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
 from ..graph.attention import build_attention_product
-from ..graph.table import build_unfused_op
 from ..rules.cost_rule import Variant, build_convolution, build_product
 
 # Operations without a kernel: views and bookkeeping.

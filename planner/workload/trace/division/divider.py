@@ -4,113 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from ...keras_layers import group_variables
+from ...ops import Mode
 from ..control import find_inner_jaxprs, select_most_expensive_branch
 from ..rules.cost_rule import Equation
-from ..rules.registry import ELEMENTWISE_RULES as ELEMENTWISE
-from ..rules.registry import find_rule
-from .operands import Operands
+from ..rules.registry import ELEMENTWISE_RULES, find_rule
+from .operands import LocalJaxpr, Operands, Value, build_value, rename
 from .rules import LINEAR, divide_equation
-from .spec import Divided, LocalJaxpr, MeshAxes, Spec, Value, build_constants, build_value, rename
+from .spec import Divided, MeshAxes, Placement, Spec, build_undivided
 
 MOST_PASSES = 4  # over the body of a loop, until what it carries is divided alike before and after [-]
-
-
-class BodyDivider(Protocol):
-    """Interface of `divider.Divider` for bodies of functions, branches and loops."""
-
-    def divide_body(
-        self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]
-    ) -> tuple[LocalJaxpr, list[Value]]:
-        """Return a jaxpr at local shapes, and its results."""
-
-    def conform(self, value: Value, spec: Spec | None, equation: Equation, body: LocalJaxpr) -> Value:
-        """Return a value summed and divided as it is wanted."""
-
-
-def divide_call(divider: BodyDivider, operands: Operands, jaxpr: Any, body: LocalJaxpr) -> list[Value]:
-    """Divide the body of a called function."""
-    inner, results = divider.divide_body(jaxpr, build_constants(jaxpr), operands.values)
-    outside = [rename(value) for value in results]
-    body.append_equation(operands.equation, {"jaxpr": inner}, operands.values, outside)
-    return outside
-
-
-def divide_branches(divider: BodyDivider, operands: Operands, body: LocalJaxpr) -> list[Value]:
-    """Divide all branches, whose results are divided like those of the most expensive one."""
-    equation = operands.equation
-    expensive = select_most_expensive_branch(equation)
-    jaxprs = sorted((one.jaxpr for one in equation.params["branches"]), key=lambda one: one is not expensive)
-    branches: list[LocalJaxpr] = []
-    specs: list[Spec] = []
-    for jaxpr in jaxprs:
-        branch, results = divider.divide_body(jaxpr, build_constants(jaxpr), operands.values[1:])
-        specs = specs or [value.spec for value in results]
-        ends = [divider.conform(value, spec, equation, branch) for value, spec in zip(results, specs, strict=True)]
-        branch.outvars = [value.variable for value in ends]
-        branches.append(branch)
-    outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, specs, strict=True)]
-    body.append_equation(equation, {"branches": tuple(branches)}, operands.values, outside)
-    return outside
-
-
-def divide_scan(divider: BodyDivider, operands: Operands, body: LocalJaxpr) -> list[Value]:
-    """Divide a loop, whose carried values are divided alike before and after each iteration."""
-    equation, params = operands.equation, operands.equation.params
-    jaxpr, consts, carries = params["jaxpr"].jaxpr, params["num_consts"], params["num_carry"]
-    for index in range(consts + carries, len(operands.values)):
-        operands.gather(index, [0])
-    variables = jaxpr.invars[consts:]
-    slices = [value.spec[1:] for value in operands.values[consts + carries :]]
-    carried = [value.spec for value in operands.values[consts : consts + carries]]
-    for _ in range(MOST_PASSES):
-        arguments = [
-            build_value(variable, spec) for variable, spec in zip(variables, [*carried, *slices], strict=True)
-        ]
-        known = [*operands.values[:consts], *arguments]
-        inner, results = divider.divide_body(jaxpr, build_constants(jaxpr), known)
-        after = [value.spec for value in results[:carries]]
-        if after == carried:
-            break
-        carried = after
-    for index, spec in enumerate(carried):
-        operands.fit(consts + index, spec)
-    specs = [*carried, *(value.spec for value in results[carries:])]
-    ends = [divider.conform(value, spec, equation, inner) for value, spec in zip(results, specs, strict=True)]
-    inner.outvars = [value.variable for value in ends]
-    stacked = [*carried, *(((), *spec) for spec in specs[carries:])]
-    outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, stacked, strict=True)]
-    body.append_equation(equation, {**params, "jaxpr": inner}, operands.values, outside)
-    return outside
-
-
 SUMMED = ("reduce_sum", "dot_general", "conv_general_dilated", "gather", "scatter-add", "scatter_add")
 
 
-class Divider:
+class _Divider:
     """Recursive writer of local equations."""
 
     def __init__(self, mesh: MeshAxes) -> None:
         self._mesh = mesh
 
-    def divide_body(
-        self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]
-    ) -> tuple[LocalJaxpr, list[Value]]:
-        """Return a jaxpr at local shapes, and its results.
-
-        Args:
-            jaxpr: As traced.
-            constants, arguments: Values of its variables outside.
-        """
-        inner_constants, inner = ([rename(value) for value in values] for values in (constants, arguments))
-        scope = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*inner_constants, *inner], strict=True))
-        local = LocalJaxpr(
-            invars=[value.variable for value in inner], constvars=[value.variable for value in inner_constants]
-        )
+    def divide_body(self, jaxpr: Any, arguments: Sequence[Value]) -> tuple[LocalJaxpr, list[Value]]:
+        """Return a jaxpr at local shapes, and its results; every device has the whole of its constants."""
+        inner = [rename(value) for value in arguments]
+        constants = [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
+        scope: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inner], strict=True))
+        local = LocalJaxpr([value.variable for value in inner], [value.variable for value in constants])
 
         def read(variable: Any) -> Value:
-            return Value.of_literal(variable) if hasattr(variable, "val") else scope[variable]
+            if not hasattr(variable, "val"):
+                return scope[variable]
+            shape = tuple(variable.aval.shape)
+            return Value(variable=variable, shape=shape, spec=build_undivided(shape))
 
         for equation in jaxpr.eqns:
             results = self._divide(equation, [read(one) for one in equation.invars], local)
@@ -120,14 +46,7 @@ class Divider:
         return local, results
 
     def conform(self, value: Value, spec: Spec | None, equation: Equation, body: LocalJaxpr) -> Value:
-        """Return a value summed and divided as it is wanted.
-
-        Args:
-            value: The value.
-            spec: Wanted division; None for the present one.
-            equation: Where it comes from.
-            body: The local jaxpr, to which what is needed is appended.
-        """
+        """Return a value summed and divided as it is wanted, None for the present division."""
         if value.is_literal:
             return value
         operands = Operands(equation, [value], mesh=self._mesh, body=body)
@@ -144,16 +63,62 @@ class Divider:
             for index in range(len(values)):
                 operands.sum_up(index)
             if name == "scan":
-                return divide_scan(self, operands, body)
-            if name == "cond":
-                return divide_branches(self, operands, body)
-            return divide_call(self, operands, called[0], body)
+                return self._divide_scan(operands)
+            return self._divide_branches(operands) if name == "cond" else self._divide_call(operands, called[0])
         self._sum_operands(operands)
-        divided = divide_equation(operands)
-        results = self._write(equation, operands, divided, body)
+        results = _write(operands, divide_equation(operands))
         if name in LINEAR or name in SUMMED:
             return results
         return [self.conform(one, None, equation, body) for one in results]
+
+    def _divide_call(self, operands: Operands, jaxpr: Any) -> list[Value]:
+        inner, results = self.divide_body(jaxpr, operands.values)
+        return operands.write({"jaxpr": inner}, [rename(value) for value in results])
+
+    def _divide_branches(self, operands: Operands) -> list[Value]:
+        """Divide all branches, whose results are divided like those of the most expensive one."""
+        equation = operands.equation
+        expensive = select_most_expensive_branch(equation)
+        jaxprs = sorted((one.jaxpr for one in equation.params["branches"]), key=lambda one: one is not expensive)
+        branches: list[LocalJaxpr] = []
+        specs: list[Spec] = []
+        for jaxpr in jaxprs:
+            branch, results = self.divide_body(jaxpr, operands.values[1:])
+            specs = specs or [value.spec for value in results]
+            self.conform_results(branch, results, specs, equation)
+            branches.append(branch)
+        outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, specs, strict=True)]
+        return operands.write({"branches": tuple(branches)}, outside)
+
+    def _divide_scan(self, operands: Operands) -> list[Value]:
+        """Divide a loop, whose carried values are divided alike before and after each iteration."""
+        equation, params = operands.equation, operands.equation.params
+        jaxpr, consts, carries = params["jaxpr"].jaxpr, params["num_consts"], params["num_carry"]
+        for index in range(consts + carries, len(operands.values)):
+            operands.gather(index, [0])
+        slices = [value.spec[1:] for value in operands.values[consts + carries :]]
+        carried = [value.spec for value in operands.values[consts : consts + carries]]
+        for _ in range(MOST_PASSES):
+            pairs = zip(jaxpr.invars[consts:], [*carried, *slices], strict=True)
+            known = [*operands.values[:consts], *(build_value(variable, spec) for variable, spec in pairs)]
+            inner, results = self.divide_body(jaxpr, known)
+            after = [value.spec for value in results[:carries]]
+            if after == carried:
+                break
+            carried = after
+        for index, spec in enumerate(carried):
+            operands.fit(consts + index, spec)
+        specs = [*carried, *(value.spec for value in results[carries:])]
+        self.conform_results(inner, results, specs, equation)
+        stacked = [*carried, *(((), *spec) for spec in specs[carries:])]
+        outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, stacked, strict=True)]
+        return operands.write({**params, "jaxpr": inner}, outside)
+
+    def conform_results(
+        self, body: LocalJaxpr, results: Sequence[Value], specs: Sequence[Spec | None], equation: Equation
+    ) -> None:
+        ends = (self.conform(value, spec, equation, body) for value, spec in zip(results, specs, strict=True))
+        body.outvars = [value.variable for value in ends]
 
     def _sum_operands(self, operands: Operands) -> None:
         """Sum partial operands, unless the equation is a sum of operands that are all partial alike.
@@ -161,55 +126,36 @@ class Divider:
         A conversion to a larger type waits for the sum, which is sent in the smaller one. Gradients may be summed
         after it: where each device keeps a part of them, it needs to receive no more.
         """
-        name = operands.equation.primitive.name
-        kinds = {value.partial for value in operands.values if not value.is_literal}
+        name, values = operands.equation.primitive.name, operands.values
+        kinds = {value.partial for value in values if not value.is_literal}
         if name in LINEAR and len(kinds) <= 1:
-            first = operands.values[0]
-            if _is_widening(operands.equation) and first.partial - self._mesh.replicas:
+            converts, equation = name == "convert_element_type", operands.equation
+            widens = converts and _get_itemsize(equation.outvars[0]) > _get_itemsize(equation.invars[0])
+            if widens and values[0].partial - self._mesh.replicas:
                 operands.sum_up(0)
-        elif name in ELEMENTWISE:
-            self._sum_beside_divided(operands)
-        else:
-            for index in range(len(operands.values)):
-                operands.sum_up(index)
-
-    def _sum_beside_divided(self, operands: Operands) -> None:
-        """Sum partial operands, scattered where another one of the same shape is divided along their axes."""
-        values = operands.values
+            return
         for index, value in enumerate(values):
-            other = next(
-                (
-                    one.spec
-                    for one in values
-                    if one is not value and one.shape == value.shape and not one.partial and any(one.spec)
-                ),
-                None,
-            )
-            operands.sum_up(index, wanted=other)
-
-    def _write(
-        self, equation: Equation, operands: Operands, divided: Sequence[Divided], body: LocalJaxpr
-    ) -> list[Value]:
-        results = []
-        for variable, found in zip(equation.outvars, divided, strict=True):
-            value = build_value(variable, found.spec)
-            known = [one.summed_bytes for one in operands.values if one.summed_bytes]
-            itemsize = getattr(getattr(variable.aval, "dtype", None), "itemsize", 0)
-            results.append(
-                replace(value, partial=found.partial, summed_bytes=min([itemsize, *known]))
-                if found.partial
-                else value
-            )
-        body.append_equation(equation, equation.params, operands.values, results)
-        return results
+            alike = (
+                one.spec
+                for one in (values if name in ELEMENTWISE_RULES else ())
+                if one is not value and one.shape == value.shape and not one.partial and any(one.spec)
+            )  # along whose axes the sum is scattered
+            operands.sum_up(index, wanted=next(alike, None))
 
 
-def _is_widening(equation: Equation) -> bool:
-    """Return whether an equation converts to a type of more bytes."""
-    if equation.primitive.name != "convert_element_type":
-        return False
-    before, after = (variable.aval.dtype.itemsize for variable in (equation.invars[0], equation.outvars[0]))
-    return bool(after > before)
+def _write(operands: Operands, divided: Sequence[Divided]) -> list[Value]:
+    """Append an equation with its results."""
+    sizes = [one.summed_bytes for one in operands.values if one.summed_bytes]
+    results = []
+    for variable, found in zip(operands.equation.outvars, divided, strict=True):
+        summed_bytes = min([_get_itemsize(variable), *sizes]) if found.partial else 0
+        value = build_value(variable, found.spec)
+        results.append(replace(value, partial=found.partial, summed_bytes=summed_bytes))
+    return operands.write(operands.equation.params, results)
+
+
+def _get_itemsize(variable: Any) -> int:
+    return getattr(getattr(variable.aval, "dtype", None), "itemsize", 0)
 
 
 def divide_step(
@@ -218,17 +164,33 @@ def divide_step(
     """Return a traced function as one device of a mesh runs it.
 
     Args:
-        closed_jaxpr: Result of `jax.make_jaxpr`.
         inputs: Division of each argument.
         outputs: Division of each result; None for any.
         mesh: Axes along which something is divided.
     """
-    divider = Divider(mesh)
-    jaxpr = closed_jaxpr.jaxpr
+    divider, jaxpr = _Divider(mesh), closed_jaxpr.jaxpr
     arguments = [build_value(one, spec) for one, spec in zip(jaxpr.invars, inputs, strict=True)]
-    body, results = divider.divide_body(jaxpr, build_constants(jaxpr), arguments)
-    body.outvars = [
-        divider.conform(result, spec, jaxpr.eqns[-1], body).variable
-        for result, spec in zip(results, outputs, strict=True)
-    ]
+    body, results = divider.divide_body(jaxpr, arguments)
+    divider.conform_results(body, results, outputs, jaxpr.eqns[-1])
     return body
+
+
+def divide_as_placed(
+    closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Mode
+) -> LocalJaxpr | None:
+    """Return a traced step as one device of a mesh runs it; None where every device holds all variables.
+
+    The batch is that of one replica: of its samples, the device works on all.
+    """
+    if placement is None or not placement.divided:
+        return None
+    held = group_variables(model, train=mode == "train")
+    variables = [placement.get_spec(variable) for group in held for variable in group]
+    jaxpr = closed_jaxpr.jaxpr
+    shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
+    mesh = placement.mesh
+    samples = mesh.build_axes([name for name in mesh.sizes if name in mesh.replicas])
+    data = [(samples, *build_undivided(shape[1:])) if shape else () for shape in shapes]
+    new = variables if mode == "train" else []
+    logs = (None for _ in range(len(jaxpr.outvars) - len(new)))
+    return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=mesh)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from .operands import Operands
-from .spec import UNDIVIDED, Axes, Divided, Shape, Spec, build_undivided, divide_reshaped, find_names, merge_axes
+from .spec import UNDIVIDED, Axes, Divided, Shape, Spec, build_undivided, divide_reshaped, find_names
 
 
 def divide_dot(operands: Operands) -> list[Divided]:
@@ -30,34 +29,29 @@ def divide_dot(operands: Operands) -> list[Divided]:
 
 def match_dimensions(operands: Operands, left: int, right: int) -> None:
     """Divide a dimension that two operands share alike: by slicing the whole one if it can be, else gathered."""
-    dims = (left, right)
-    axes = [operands.spec(side)[dims[side]] for side in (0, 1)]
-    if find_names([axes[0]]) == find_names([axes[1]]):
+    dims = {0: left, 1: right}
+
+    def list_names(side: int) -> frozenset[str]:
+        return find_names([operands.spec(side)[dims[side]]])
+
+    if list_names(0) == list_names(1):
         return
-    for side in (0, 1):
-        other = 1 - side
-        if axes[side] and not axes[other] and not find_names([axes[side]]) & find_names(operands.spec(other)):
-            spec = list(operands.spec(other))
-            spec[dims[other]] = axes[side]
+    for side, other in ((0, 1), (1, 0)):
+        spec = list(operands.spec(other))
+        if list_names(side) and not spec[dims[other]] and not list_names(side) & find_names(spec):
+            spec[dims[other]] = operands.spec(side)[dims[side]]
             operands.slice_to(other, tuple(spec))
             return
-    for side in _order_by_parts(operands, dims):
-        if operands.spec(side)[dims[side]]:
-            operands.gather(side, [dims[side]])
-            break
-    axes = [operands.spec(side)[dims[side]] for side in (0, 1)]
-    if find_names([axes[0]]) != find_names([axes[1]]):
-        for side in (0, 1):
-            operands.gather(side, [dims[side]])
+    first = next(side for side in _order_by_parts(operands, dims) if list_names(side))
+    operands.gather(first, [dims[first]])
+    if list_names(0) != list_names(1):
+        for side, dim in dims.items():
+            operands.gather(side, [dim])
 
 
-def _order_by_parts(operands: Operands, dims: Sequence[int]) -> list[int]:
-    """Return both operands, a variable before samples: of a variable, a device holds a part of what is traced."""
-
-    def holds_part(side: int) -> bool:
-        return any(axis.parts > 1 for axis in operands.spec(side)[dims[side]])
-
-    return sorted((0, 1), key=lambda side: not holds_part(side))
+def _order_by_parts(operands: Operands, dims: Mapping[int, int]) -> list[int]:
+    """Return operands, a variable before samples: of a variable, a device holds a part of what is traced."""
+    return sorted(dims, key=lambda side: all(axis.parts == 1 for axis in operands.spec(side)[dims[side]]))
 
 
 def part_free_dimensions(operands: Operands, free: Sequence[Sequence[int]]) -> None:
@@ -65,14 +59,11 @@ def part_free_dimensions(operands: Operands, free: Sequence[Sequence[int]]) -> N
     names = [find_names(operands.spec(side)[dim] for dim in free[side]) for side in (0, 1)]
     taken = [find_names(operands.spec(side)) for side in (0, 1)]
     for name in sorted((names[0] & taken[1]) | (names[1] & taken[0])):
-        dims = [
-            next((dim for dim in free[side] if name in find_names([operands.spec(side)[dim]])), None)
-            for side in (0, 1)
-        ]
-        sides = [side for side in (0, 1) if dims[side] is not None]
-        known = [dims[side] or 0 for side in (0, 1)]
-        side = next(one for one in _order_by_parts(operands, known) if one in sides)
-        operands.gather(side, [known[side]])
+        dims = {
+            side: dim for side in (0, 1) for dim in free[side] if name in find_names([operands.spec(side)[dim]])
+        }
+        first = _order_by_parts(operands, dims)[0]
+        operands.gather(first, [dims[first]])
 
 
 def divide_convolution(operands: Operands) -> list[Divided]:
@@ -104,11 +95,9 @@ def divide_gather(operands: Operands) -> list[Divided]:
     for dim, indexed in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
         match_dimensions(operands, dim, indexed)
     indices = operands.spec(1)[:-1]
-    shape = tuple(operands.equation.outvars[0].aval.shape)
-    rows = iter(indices)
-    inner = iter(offsets)
+    rows, inner = iter(indices), iter(offsets)
     found: list[Axes] = []
-    for dim in range(len(shape)):
+    for dim in range(len(operands.result_shapes[0])):
         if dim in numbers.offset_dims:
             at = next(inner)
             if find_names([operands.spec(0)[at]]) & find_names(indices):
@@ -151,10 +140,6 @@ def divide_equation(operands: Operands) -> list[Divided]:
     return _RULES.get(name, _divide_alike)(operands)
 
 
-def _get_shapes(variables: Iterable[Any]) -> list[Shape]:
-    return [tuple(getattr(variable.aval, "shape", ())) for variable in variables]
-
-
 # --- the same dimensions -------------------------------------------------------------------------------------
 
 
@@ -163,8 +148,8 @@ def _divide_alike(operands: Operands) -> list[Divided]:
 
     Operands are divided like each other; one that a device holds whole is sliced.
     """
-    busy, shapes = _find_busy(operands), _get_shapes(operands.equation.outvars)
-    specs = [_agree(operands, shape, whole=busy) for shape in shapes]
+    busy = _find_busy(operands)
+    specs = [_agree(operands, shape, whole=busy) for shape in operands.result_shapes]
     partial = frozenset[str]().union(*(value.partial for value in operands.values))
     return [Divided(spec, partial) for spec in specs]
 
@@ -172,7 +157,8 @@ def _divide_alike(operands: Operands) -> list[Divided]:
 def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
     """Return the division of a result of some shape, and make operands of as many dimensions fit."""
     found: list[Axes] = [UNDIVIDED] * len(shape)
-    order = sorted(range(len(operands.values)), key=lambda index: -_count_divided(operands.spec(index)))
+    held = [sum(axis.parts > 1 for axes in value.spec for axis in axes) for value in operands.values]
+    order = sorted(range(len(held)), key=lambda index: -held[index])
     same = [index for index in order if len(operands.values[index].shape) == len(shape)]
     for index in (index for index in order if index not in same):
         operands.gather(index, range(len(operands.spec(index))))
@@ -181,12 +167,11 @@ def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
         for dim, axes in enumerate(value.spec):
             if not axes:
                 continue
-            taken = find_names(found)
-            kept = merge_axes(found[dim], axes, taken=taken)
-            if dim in whole or value.shape[dim] != shape[dim] or kept is None:
+            conflicts = axes != found[dim] and (found[dim] or find_names([axes]) & find_names(found))
+            if dim in whole or value.shape[dim] != shape[dim] or conflicts:
                 operands.gather(index, [dim])
             else:
-                found[dim] = kept
+                found[dim] = axes
     for index in same:
         value = operands.values[index]
         wanted = tuple(axes if value.shape[dim] == shape[dim] else UNDIVIDED for dim, axes in enumerate(found))
@@ -194,10 +179,6 @@ def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
             operands.sum_up(index, wanted=wanted)
         operands.slice_to(index, wanted)
     return tuple(found)
-
-
-def _count_divided(spec: Spec) -> int:
-    return sum(axis.parts > 1 for axes in spec for axis in axes)
 
 
 _BUSY = {
@@ -225,8 +206,8 @@ def _find_busy(operands: Operands) -> Sequence[int]:
 
 
 def _divide_reshape(operands: Operands) -> list[Divided]:
-    before, (after, *_) = operands.values[0], _get_shapes(operands.equation.outvars)
-    spec = divide_reshaped(before.shape, before.spec, after)
+    before = operands.values[0]
+    spec = divide_reshaped(before.shape, before.spec, operands.result_shapes[0])
     lost = find_names(before.spec) - find_names(spec)
     if lost:
         operands.gather(0, [dim for dim, axes in enumerate(before.spec) if find_names([axes]) & lost])
@@ -240,7 +221,7 @@ def _divide_transpose(operands: Operands) -> list[Divided]:
 
 
 def _divide_broadcast(operands: Operands) -> list[Divided]:
-    value, (shape, *_) = operands.values[0], _get_shapes(operands.equation.outvars)
+    value, shape = operands.values[0], operands.result_shapes[0]
     found = [UNDIVIDED] * len(shape)
     for dim, to in enumerate(operands.equation.params["broadcast_dimensions"]):
         if value.shape[dim] == shape[to]:
@@ -255,8 +236,8 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
     if stated is None:
         return [Divided(value.spec, value.partial)]
     entries = [*stated, *(None for _ in range(len(value.shape) - len(stated)))]
-    wanted = tuple(
-        axes if _is_free(entry) else mesh.build_axes(entry)
+    wanted = tuple(  # `PartitionSpec.UNCONSTRAINED` leaves a division open
+        mesh.build_axes(entry) if entry is None or isinstance(entry, str | tuple | list) else axes
         for entry, axes in zip(entries, value.spec, strict=True)
     )
     operands.sum_up(0, wanted=wanted)
@@ -264,16 +245,11 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
     return [Divided(wanted)]
 
 
-def _is_free(entry: Any) -> bool:
-    """Return whether the entry of a dimension leaves its division open (`PartitionSpec.UNCONSTRAINED`)."""
-    return entry is not None and not isinstance(entry, str | tuple | list)
-
-
 def _divide_generated(operands: Operands) -> list[Divided]:
     """Let every device make the whole of what depends on no array: constants, counts, random numbers."""
     for index, value in enumerate(operands.values):
         operands.gather(index, range(len(value.spec)))
-    return [Divided(build_undivided(shape)) for shape in _get_shapes(operands.equation.outvars)]
+    return [Divided(build_undivided(shape)) for shape in operands.result_shapes]
 
 
 # --- sums ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""Division of an array's dimensions along the axes of a device mesh, and a jaxpr with the local shapes."""
+"""Division of the dimensions of arrays along the axes of a device mesh."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -30,8 +29,7 @@ Spec = tuple[Axes, ...]  # of all dimensions of an array
 UNDIVIDED: Axes = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Divided:
+class Divided(NamedTuple):
     """Division of a result, and the axes over which it still has to be summed."""
 
     spec: Spec
@@ -56,29 +54,6 @@ def compute_local_shape(shape: Shape, spec: Spec) -> Shape:
         (8, 8)
     """
     return tuple(-(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True))
-
-
-def merge_axes(axes: Axes, more: Axes, *, taken: frozenset[str]) -> Axes | None:
-    """Return the axes of a dimension that two arrays share; None if they conflict.
-
-    Args:
-        axes, more: Axes of the dimension in each of them.
-        taken: Names of the axes that divide a dimension already.
-    """
-    if not more or more == axes:
-        return axes
-    return None if axes or find_names([more]) & taken else more
-
-
-def take_axes(spec: Spec, names: Iterable[str]) -> Spec:
-    """Return a spec without some axes.
-
-    Example:
-        >>> take_axes(((Axis("batch", 1),), (Axis("model", 4),)), ["model"])
-        ((Axis(name='batch', parts=1),), ())
-    """
-    taken = frozenset(names)
-    return tuple(tuple(axis for axis in axes if axis.name not in taken) for axes in spec)
 
 
 def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
@@ -114,19 +89,16 @@ def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], 
     groups: list[tuple[Sequence[int], Sequence[int]]] = []
     i = j = 0
     while i < len(before) and j < len(after):
-        first, second = (i, i + 1), (j, j + 1)
-        left, right = before[i], after[j]
-        while left != right:
-            if left < right and first[1] < len(before):
-                left *= before[first[1]]
-                first = (first[0], first[1] + 1)
-            elif right < left and second[1] < len(after):
-                right *= after[second[1]]
-                second = (second[0], second[1] + 1)
+        end, to = i + 1, j + 1
+        while (left := prod(before[i:end])) != (right := prod(after[j:to])):
+            if left < right and end < len(before):
+                end += 1
+            elif right < left and to < len(after):
+                to += 1
             else:
                 return groups
-        groups.append((range(*first), range(*second)))
-        i, j = first[1], second[1]
+        groups.append((range(i, end), range(j, to)))
+        i, j = end, to
     return groups
 
 
@@ -170,111 +142,31 @@ class MeshAxes(Frozen):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LocalArray:
-    """Shape and type of an array on one device, as `jax.core.ShapedArray` has them."""
-
-    shape: Shape
-    dtype: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalVariable:
-    """A variable of a local jaxpr, equal to itself alone."""
-
-    aval: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Primitive:
-    """Name of a primitive that the division adds."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LocalEquation:
-    """An equation between local variables, with the fields of `jax.core.JaxprEqn` that are read."""
-
-    primitive: Any
-    params: Mapping[str, Any]
-    invars: Sequence[Any]
-    outvars: Sequence[LocalVariable]
-    source_info: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """A value of the step on the devices of a mesh.
+class Placement(Frozen):
+    """Placement of variables and samples.
 
     Args:
-        variable: Local variable, or a literal.
-        shape: Shape as traced [-].
-        spec: Division of its dimensions.
-        partial: Axes over whose devices it still has to be summed.
-        summed_bytes: Size of one element as it is summed, of the products behind it [bytes].
+        mesh: Axes of the mesh of more than one device.
+        divided: Specs of the variables that devices hold in parts, by the variable's identity.
     """
 
-    variable: Any
-    shape: Shape
-    spec: Spec
-    partial: frozenset[str] = frozenset()
-    summed_bytes: int = 0
+    mesh: MeshAxes
+    divided: Mapping[int, Spec]
 
     @property
-    def is_literal(self) -> bool:
-        """Whether it is a constant in the program."""
-        return hasattr(self.variable, "val")
-
-    @staticmethod
-    def of_literal(literal: Any) -> Value:
-        """Return the value of a literal, which every device has."""
-        shape = tuple(literal.aval.shape)
-        return Value(variable=literal, shape=shape, spec=build_undivided(shape))
-
-
-@dataclass(slots=True)
-class LocalJaxpr:
-    """A jaxpr of local equations, while it is written.
-
-    Args:
-        invars, constvars, outvars, eqns: As in `jax.core.Jaxpr`.
-        summed: Values of partial sums that were summed, by the identity of the partial sum's variable.
-        rewritten: Variables of values that were exchanged or sliced, by variable, primitive and spec.
-    """
-
-    invars: Sequence[LocalVariable]
-    constvars: Sequence[LocalVariable] = ()
-    outvars: Sequence[Any] = ()
-    eqns: list[Any] = field(default_factory=list)
-    summed: dict[int, Value] = field(default_factory=dict)
-    rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
+    def devices(self) -> int:
+        """Devices of the mesh [-]."""
+        return prod(self.mesh.sizes.values())
 
     @property
-    def jaxpr(self) -> LocalJaxpr:
-        """Itself: it has no constants to close over, unlike a `jax.core.ClosedJaxpr`."""
-        return self
+    def replicas(self) -> int:
+        """Parts into which the mesh divides a batch [-]."""
+        return prod(self.mesh.sizes[name] for name in self.mesh.replicas)
 
-    def append_equation(
-        self, equation: Any, params: Mapping[str, Any], operands: Sequence[Value], results: Sequence[Value]
-    ) -> None:
-        """Append an equation as traced, with its parameters, operands and results on one device."""
-        invars, outvars = ([value.variable for value in values] for values in (operands, results))
-        self.eqns.append(LocalEquation(equation.primitive, params, invars, outvars, equation.source_info))
+    def get_spec(self, variable: Any) -> Spec:
+        """Return the division of a variable of the model."""
+        return self.divided.get(id(variable)) or build_undivided(tuple(variable.shape))
 
-
-def build_value(variable: Any, spec: Spec) -> Value:
-    """Return a new value for a traced variable."""
-    shape = tuple(getattr(variable.aval, "shape", ()))
-    local = LocalArray(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
-    return Value(variable=LocalVariable(local), shape=shape, spec=spec)
-
-
-def build_constants(jaxpr: Any) -> list[Value]:
-    """Return new values for the constants of a traced jaxpr, which every device has."""
-    return [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
-
-
-def rename(value: Value) -> Value:
-    """Return a value under a new variable."""
-    return replace(value, variable=LocalVariable(value.variable.aval))
+    def compute_local_shape(self, variable: Any) -> Shape:
+        """Return the shape of the part of a variable that a device holds."""
+        return compute_local_shape(tuple(variable.shape), self.get_spec(variable))

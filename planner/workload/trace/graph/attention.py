@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...model import AttentionCall
@@ -47,11 +47,9 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
 
 
 def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Graph, tuple[AttentionCall, ...]]:
-    """Return the graph with fused attention, and the distinct calls that were fused; none if one cannot be.
+    """Return a copy of a graph with fused attention, and the distinct calls, of those by number, that were fused.
 
-    Args:
-        graph: The simplified step; it is not changed.
-        calls: Properties by number of call.
+    Where one call cannot be fused, none is: the result is the graph itself.
     """
     members: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
@@ -141,13 +139,17 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
     conversion belongs to the next call. Loops over time are excluded, since libraries run them; so are
     unrolled loops, for which published steps lie between one kernel for all gates and one per call.
     """
-    owners = [_find_owner(node) for node in graph.nodes]
+    parts = [(node.layer, *node.layer.rpartition("/")[::2]) for node in graph.nodes]
+    owners = [path if "->" in last else layer for layer, path, last in parts]  # without subscripts of `einsum`
     calls: dict[int, int] = {}
     weights = graph.weights()
-    for owner, products in _iter_products(graph, owners):
-        if _is_unrolled_loop([graph.nodes[index] for index in products], weights):
+    found: dict[tuple[str, Phase | None], list[int]] = {}  # products by layer and phase
+    for index, node in enumerate(graph.nodes):
+        if node.role is Role.CONTRACTION and node.loop is None:
+            found.setdefault((owners[index], node.phase), []).append(index)
+    for (owner, phase), products in found.items():
+        if len(products) < 2 or _is_unrolled_loop([graph.nodes[index] for index in products], weights):
             continue
-        phase = graph.nodes[products[0]].phase
         inside = [
             index
             for index in range(products[0], products[-1] + 1)
@@ -161,17 +163,6 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
             operator = index in way and not node.scalar and node.name not in _PREPARATIONS
             following = calls[index] = node.call or (-index if operator else following)
     return calls
-
-
-def _iter_products(graph: Graph, owners: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-    """Yield each layer with several products in one phase, and these products in program order."""
-    found: dict[tuple[str, object], list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        if node.role is Role.CONTRACTION and node.loop is None:
-            found.setdefault((owners[index], node.phase), []).append(index)
-    for (owner, _), products in found.items():
-        if len(products) > 1:
-            yield owner, products
 
 
 def _is_unrolled_loop(products: Sequence[Node], weights: Mapping[int, int]) -> bool:
@@ -197,9 +188,3 @@ def _find_path_nodes(graph: Graph, inside: Sequence[int], products: set[int]) ->
             read.update(node.inputs)
             way |= {index} & after
     return way - products
-
-
-def _find_owner(node: Node) -> str:
-    """Return the layer of a node, without the subscripts that `einsum` adds to the path."""
-    path, _, last = node.layer.rpartition("/")
-    return path if "->" in last else node.layer

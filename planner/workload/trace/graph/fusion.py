@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
 
 from ..rules.cost_rule import FUSIBLE, Role
 from .graph import Graph, Node
@@ -159,26 +158,18 @@ class _Builder:
             maker = self._maker.get(value)
             if maker is not None and value in self.kernels[maker].results:
                 others = max((self._ready.get(v, 0) for v in reads if self._maker.get(v) != maker), default=0)
-                if self._fits(node, maker, others) and self._only_results(maker, reads):
+                read = [v for v in reads if self._maker.get(v) == maker]  # its sums are not ready while it runs
+                if self._fits(node, maker, others) and self.kernels[maker].results.issuperset(read):
                     return maker
             for reader in reversed(self._readers.get(value, ())):
                 if self._fits(node, reader, ready):
                     return reader
         return None
 
-    def _only_results(self, maker: int, reads: dict[int, int]) -> bool:
-        """Return whether all values read from a kernel are pointwise: its sums are not ready while it runs."""
-        results = self.kernels[maker].results
-        return all(value in results for value in reads if self._maker.get(value) == maker)
-
     def _fits(self, node: Node, number: int, ready: int) -> bool:
         kernel, root = self.kernels[number], self.graph.nodes[self.kernels[number].root]
-        return (
-            kernel.work == node.work
-            and ready <= kernel.ready
-            and root.count == node.count
-            and root.role in FUSIBLE
-        )
+        alike = kernel.work == node.work and root.count == node.count and root.role in FUSIBLE
+        return alike and ready <= kernel.ready
 
     def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:
         kernel = self.kernels[number]
@@ -223,23 +214,14 @@ _HALF_BYTES = 2
 _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
 
 
-class RowKernel(NamedTuple):
-    """Kernel of rows that a kernel of XLA joins.
-
-    Args:
-        first: Number of its first kernel.
-        bytes_spared: What the joining kernel does not read again [bytes].
-    """
-
-    first: int
-    bytes_spared: int
-
-
-def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, RowKernel]:
+def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]:
     """Return the kernel of rows that each joining kernel of XLA becomes part of, by its number.
 
     A kernel joins an earlier one over the same elements if it reads a row reduction of it and a whole operand that
     the earlier one has read.
+
+    Returns:
+        Number of the first kernel of those rows, and what the joining one does not read again [-, bytes].
     """
     trains = any(node.phase == "backward" for node in graph.nodes)
     members: dict[int, list[Node]] = {}
@@ -248,7 +230,7 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, RowKernel]:
             members.setdefault(number, []).append(node)
     first_of: dict[int, int] = {}  # first kernel of rows, by result of a reduction of them
     operands: dict[int, set[int]] = {}  # read by the kernels of rows, by the first of them
-    found: dict[int, RowKernel] = {}
+    found: dict[int, tuple[int, int]] = {}
     for number, kernel in enumerate(fusion.kernels):
         nodes = members.get(number, [])
         whole = {value for value, size in kernel.reads.items() if size >= kernel.work}
@@ -258,7 +240,7 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, RowKernel]:
         shared = whole & operands.get(first, set())
         half = all(graph.sizes[value] <= _HALF_BYTES * kernel.work for value in shared)
         if shared and not (half and trains and not reduced):
-            found[number] = RowKernel(first, sum(kernel.reads[value] for value in shared))
+            found[number] = first, sum(kernel.reads[value] for value in shared)
         elif not shared:
             first = number
         operands.setdefault(first, set()).update(whole)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...ops import Loop, Phase
 from ..rules.cost_rule import Contraction, Equation, Role, Rule
@@ -12,8 +12,7 @@ _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(NamedTuple):
     """An assumption made during flattening; relevant only if the values defined meanwhile are used.
 
     Args:
@@ -57,12 +56,12 @@ class Node:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     reads: tuple[int, ...]
-    writes: int
     layer: str
     phase: Phase | None
-    count: float
-    work: int
-    scalar: bool
+    writes: int = 0
+    count: float = 1.0
+    work: int = 0
+    scalar: bool = False
     kernel_reversed: bool = False
     loop: Loop | None = None
     call: int = 0
@@ -146,7 +145,3 @@ class Graph:
                 elif node.name in _PARTS:
                     weights.update({value: value for value in node.outputs})
         return weights
-
-    def total_bytes(self, values: Sequence[int]) -> int:
-        """Return the total size of the distinct values [bytes]."""
-        return sum(self.sizes[value] for value in dict.fromkeys(values))

@@ -10,12 +10,13 @@ kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..rules.cost_rule import FUSIBLE, Role
 from .attention import find_calls_between_products
-from .graph import Graph, Node
+from .graph import Graph
 
 _WORD_BYTES = 4  # a mask is recomputed from its operands, so it counts as float32
 _EARLY, _LATE, _BOTH = 1, 2, 3
@@ -55,8 +56,7 @@ class LayerKernel:
         return self.bytes_reread if self.is_softmax else 0
 
 
-@dataclass(slots=True)
-class LayerKernels:
+class LayerKernels(NamedTuple):
     """Kernels, and the kernel number of each node."""
 
     kernels: list[LayerKernel]
@@ -67,10 +67,10 @@ def group_layers(graph: Graph) -> LayerKernels:
     """Group the step into one kernel per layer call and phase."""
     calls = find_calls_between_products(graph)
     kernel_of = _assign_kernels(graph, calls)
-    kernels = [LayerKernel(-1) for _ in range(max(kernel_of, default=-1) + 1)]
+    kernels: list[LayerKernel] = []  # numbered in the order of their first nodes
     for index, number in enumerate(kernel_of):
-        if kernels[number].first < 0:
-            kernels[number].first = index
+        if number == len(kernels):
+            kernels.append(LayerKernel(index))
     _BorderTraffic(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 
@@ -121,10 +121,6 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
                 other = first_reader.setdefault(value, index)
             if other is not None and graph.nodes[other].role is not Role.REDUCE:
                 roots[find(index)] = find(other)
-    return _assign_scalars(updates, find)
-
-
-def _assign_scalars(updates: list[tuple[int, Node]], find: Callable[[int], int]) -> dict[int, int]:
     components: dict[int, int] = {}
     following = -1
     for index, node in reversed(updates):
@@ -140,13 +136,9 @@ class _BorderTraffic:
     def __init__(
         self, graph: Graph, kernels: list[LayerKernel], kernel_of: list[int], calls: Mapping[int, int]
     ) -> None:
-        self.graph = graph
-        self.kernels = kernels
-        self.kernel_of = kernel_of
-        self.calls = calls
-        self.users = graph.users()
-        self.producers = graph.producers()
-        self.outputs = set(graph.outputs)
+        self.graph, self.calls = graph, calls
+        self.kernels, self.kernel_of = kernels, kernel_of
+        self.users, self.producers, self.outputs = graph.users(), graph.producers(), set(graph.outputs)
         self._made_in = {value: kernel_of[index] for value, index in self.producers.items()}
         self._stages = self._all_stages()
         self._operands: dict[int, dict[int, int] | None] = {}
@@ -247,10 +239,8 @@ class _BorderTraffic:
         if node.role is not Role.POINTWISE or value in self.outputs:
             return False
         readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
-        fusible = all(
-            self.graph.nodes[reader].role in FUSIBLE and self.graph.nodes[reader].count <= node.count
-            for reader in readers
-        )
+        nodes = [self.graph.nodes[reader] for reader in readers]
+        fusible = all(one.role in FUSIBLE and one.count <= node.count for one in nodes)
         if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":
             return fusible
         return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)

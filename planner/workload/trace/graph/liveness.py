@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...ops import OpKind
 from ..rules.cost_rule import FUSIBLE, Role
 from .fusion import FusedKernel, Fusion, fuse
-from .graph import Graph, Node
+from .graph import Graph
 from .layers import LayerKernels
 
 # XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
@@ -31,30 +31,26 @@ PEAKS = (
 )  # fmt: skip
 
 
-def fuse_compiled(graph: Graph) -> Fusion:
-    """Return the kernels of a step as XLA keeps its values between the passes."""
-    return fuse(graph, kept=KEPT_BY_XLA)
-
-
-def compute_peaks(
-    graph: Graph, layers: LayerKernels, fusion: Fusion, compiled: Fusion, *, donated: bool
-) -> dict[str, int]:
+def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> dict[str, int]:
     """Return the peaks of a step's live intermediate values, by the field of `Memory` [bytes].
+
+    On a TPU, a product computes pointwise operands itself, and converts its result before it writes it (fusions of
+    libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities made of them.
 
     Args:
         graph: The simplified step.
         layers, fusion: Its kernels grouped by layer call, and as fused by XLA.
-        compiled: Its kernels by `fuse_compiled`.
         donated: Whether outputs replace inputs in place (a training step).
     """
-    widened = _widen_error_functions(graph)
-    by_layer = _convert_to_fusion(graph, layers)
+    widened, narrow = _widen_error_functions(graph), _narrow_products(graph)
+    compiled = fuse(graph, kept=KEPT_BY_XLA)
+    on_tpu = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
     peaks = (
         compute_peak_bytes(graph, fusion, donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True),
-        compute_peak_bytes(graph, by_layer, donated=donated),
+        compute_peak_bytes(graph, _convert_to_fusion(graph, layers), donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True, recompute=donated),
-        _compute_tpu_peak(graph, donated=donated),
+        compute_peak_bytes(narrow, on_tpu, donated=donated, workspaces=True),
     )
     return dict(zip(PEAKS, peaks, strict=True))
 
@@ -68,17 +64,6 @@ def _widen_error_functions(graph: Graph) -> Graph:
                 if str(result.aval.dtype) == "bfloat16":
                     sizes[value] *= 2
     return replace(graph, sizes=sizes)
-
-
-def _compute_tpu_peak(graph: Graph, *, donated: bool) -> int:
-    """Return the peak of a step as compiled for a TPU [bytes].
-
-    A product there computes pointwise operands itself, and converts its result before it writes it (fusions of
-    libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities made of them.
-    """
-    narrow = _narrow_products(graph)
-    fusion = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
-    return compute_peak_bytes(narrow, fusion, donated=donated, workspaces=True)
 
 
 def _narrow_products(graph: Graph) -> Graph:
@@ -104,8 +89,7 @@ def compute_peak_bytes(
     kernel may overwrite an operand that it is the last to read.
 
     Args:
-        graph: The simplified step.
-        fusion: Its kernels.
+        graph, fusion: The simplified step, and its kernels.
         donated: Whether outputs replace inputs in place (a training step).
         workspaces: Whether kernels need memory besides operands and results.
         recompute: Whether everything but matrix products is recomputed in the backward pass.
@@ -207,17 +191,9 @@ def _find_dropout_masks(graph: Graph) -> dict[int, int]:
 
 def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
     """Return values of the backward pass that the update reads; they are counted as gradients."""
-    made = {
-        value
-        for node in graph.nodes
-        if node.phase == "backward"
-        for value in node.outputs
-        if value in fusion.stored
-    }
-    read = {
-        value for kernel in fusion.kernels if graph.nodes[kernel.root].phase == "update" for value in kernel.reads
-    }
-    return made & read
+    made = {value for node in graph.nodes if node.phase == "backward" for value in node.outputs}
+    updates = [kernel for kernel in fusion.kernels if graph.nodes[kernel.root].phase == "update"]
+    return made & fusion.stored & {value for kernel in updates for value in kernel.reads}
 
 
 def _walk(
@@ -231,21 +207,14 @@ def _walk(
         made = [value for value in node.outputs if value in counted]
         needed = 0
         if made or node.name.startswith(POOL_GRADIENT):
-            size = graph.total_bytes(made)
+            size = sum(graph.sizes[value] for value in made)
             over = node.role is Role.POINTWISE or node.name.startswith("scatter")
             needed = size - min(size, freed[index]) if over else size
-            needed += _compute_workspace(graph, node) if workspaces else 0
+            if workspaces and node.name.startswith(POOL_GRADIENT):
+                needed += graph.sizes[node.outputs[0]] + POOL_INDICES * graph.sizes[node.inputs[0]]
         yield live + needed
         live -= freed[index]
         for value in made:
             if ends[value] > index:
                 live += graph.sizes[value]
                 freed[ends[value]] += graph.sizes[value]
-
-
-def _compute_workspace(graph: Graph, node: Node) -> int:
-    """Return the workspace of a node in addition to operands and results [bytes]."""
-    if not node.name.startswith(POOL_GRADIENT):
-        return 0
-    pooled, whole = graph.sizes[node.inputs[0]], graph.sizes[node.outputs[0]]
-    return whole + POOL_INDICES * pooled

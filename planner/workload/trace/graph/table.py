@@ -58,12 +58,7 @@ class _Row:
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
-    """Build the table: one row per contraction and per other kernel.
-
-    Args:
-        graph: The simplified step.
-        layers, fusion: Its groupings by layer and by XLA.
-    """
+    """Build the table of a simplified step: one row per contraction and per other kernel."""
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
     rows: dict[tuple[int, int], _Row] = {}
     for key, node in zip(keys, graph.nodes, strict=True):
@@ -73,35 +68,23 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         moved = rows[keys[kernel.root]].moved
         moved["fused_bytes_read"] += sum(kernel.reads.values())
         moved["fused_bytes_written"] += kernel.writes
-        moved["fused_bytes_reread"] += joined[number].bytes_spared if number in joined else 0
+        moved["fused_bytes_reread"] += joined[number][1] if number in joined else 0
     for (_, fused_kernel), row in rows.items():
         if fused_kernel in joined:
-            row.row_group = fusion.groups[joined[fused_kernel].first]
-    heaviest = _find_heaviest(rows)
+            row.row_group = fusion.groups[joined[fused_kernel][0]]
+    heaviest: dict[int, tuple[int, int]] = {}  # row of each layer kernel that receives the kernel's own bytes
+    for key in sorted(rows, key=lambda key: -rows[key].fused_bytes):
+        heaviest.setdefault(key[0], key)
     for number, layer in enumerate(layers.kernels):
         moved = rows[heaviest[number]].moved
         moved["layer_bytes_read"] += layer.bytes_read
         moved["layer_bytes_written"] += layer.bytes_written
         moved["layer_bytes_reread"] += layer.bytes_reread
         moved["layer_bytes_max"] += layer.bytes_of_largest
-    _absorb_idle(rows, heaviest)
-    weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)
-    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, weights, taken_in))
-
-
-def _find_heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
-    """Return, for each layer kernel, the row with the most fused bytes, which receives the layer's own bytes."""
-    best: dict[int, tuple[int, int]] = {}
-    for key, row in rows.items():
-        if key[0] not in best or row.fused_bytes > rows[best[key[0]]].fused_bytes:
-            best[key[0]] = key
-    return best
-
-
-def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[int, int]]) -> None:
-    """Merge rows without bytes into the main row of their layer kernel."""
     for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
         rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
+    weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)
+    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, weights, taken_in))
 
 
 def _build_ops(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]) -> list[Op]:
@@ -125,13 +108,16 @@ def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int]
     described = _describe_contraction(main, weights)
     kernels, bytes_read, bytes_written = _count_launches(row.nodes, taken_in)
     flops = sum(node.rule.flops(node.equation) for node in row.nodes)
-    facts: dict[str, Any] = {"kind": main.rule.kind, "flops": flops, **_get_window(main)}
+    facts: dict[str, Any] = {"kind": main.rule.kind, "flops": flops}
+    if main.rule.window is not None:
+        facts["kernel"], facts["stride"] = main.rule.window(main.equation)
+    variables = main.equation.invars or main.equation.outvars
     return Op(
         **(described.to_fields() if described else facts),
         name=main.name,
         phase=main.phase or "forward",
         layer=main.layer,
-        dtype=_get_dtype(main),
+        dtype=str(variables[0].aval.dtype) if variables else "",
         count=main.count,
         bytes_read=bytes_read,
         bytes_written=bytes_written,
@@ -143,18 +129,6 @@ def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int]
         composed=next((node.composed for node in row.nodes if node.composed), ""),
         loop=main.loop,
     )
-
-
-def _get_window(node: Node) -> dict[str, Any]:
-    if node.rule.window is None or node.equation is None:
-        return {}
-    kernel, stride = node.rule.window(node.equation)
-    return {"kernel": kernel, "stride": stride}
-
-
-def _get_dtype(node: Node) -> str:
-    variables = node.equation.invars or node.equation.outvars if node.equation else ()
-    return str(variables[0].aval.dtype) if variables else ""
 
 
 def _describe_contraction(node: Node, weights: Set[int]) -> Contraction | None:
@@ -175,48 +149,18 @@ def _describe_contraction(node: Node, weights: Set[int]) -> Contraction | None:
 
 def find_unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:
     """Return the unmodelled operations with their share of all bytes of the step, largest first."""
-    total = sum(node.bytes_moved * node.count for node in graph.nodes)
-    found: dict[str, list[float]] = {}
+    total = sum(node.bytes_moved * node.count for node in graph.nodes) or 1.0
+    found: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if not node.rule.known:
-            entry = found.setdefault(node.name, [0.0, 0.0])
-            entry[0] += node.count
-            entry[1] += node.bytes_moved * node.count
-    rows = [
-        Unmodelled(name=name, count=count, bytes_share=moved / total if total else 0.0)
-        for name, (count, moved) in found.items()
-    ]
-    return tuple(sorted([*rows, *_find_unknown_loops(graph, total)], key=lambda row: -row.bytes_share))
-
-
-def _find_unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
-    """Return the loops that were counted as one iteration, with its share."""
-    rows = []
+            found.setdefault(node.name, []).append(node)
+    groups = [(name, sum(node.count for node in nodes), nodes) for name, nodes in found.items()]
     for remark in graph.remarks:
-        if remark.unknown_loop:
+        if remark.unknown_loop:  # counted as one iteration
             inside = [node for node in graph.nodes if node.outputs and node.outputs[0] in remark.values]
-            moved = sum(node.bytes_moved * node.count for node in inside)
-            rows.append(Unmodelled(name=remark.text, count=1.0, bytes_share=moved / (total_bytes or 1.0)))
-    return rows
-
-
-def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
-    """Build a row that is a separate kernel in every execution mode.
-
-    Args:
-        bytes_read, bytes_written: Bytes of one execution [bytes].
-        number: Kernel number [-].
-        facts: Other fields of `Op`.
-    """
-    return Op(
-        layer="",
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
-        layer_bytes_read=bytes_read,
-        layer_bytes_written=bytes_written,
-        fused_bytes_read=bytes_read,
-        fused_bytes_written=bytes_written,
-        layer_group=number,
-        fused_group=number,
-        **facts,
-    )
+            groups.append((remark.text, 1.0, inside))
+    rows = [
+        Unmodelled(name=name, count=count, bytes_share=sum(one.bytes_moved * one.count for one in nodes) / total)
+        for name, count, nodes in groups
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes_share))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ops import Phase
 from ..control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..graph.graph import Graph, Node, Remark
 from ..rules.cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
 from ..rules.registry import build_transposition, find_rule, keeps_order
-from .instrumentation import Scope, join_names, parse_layer, parse_scope
+from .instrumentation import parse_scope
 
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 
@@ -21,7 +20,7 @@ def flatten(closed_jaxpr: Any) -> Graph:
     jaxpr = closed_jaxpr.jaxpr
     arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
     walker.graph.inputs = (*arguments, *constants)
-    results = walker.inline(jaxpr, [*constants, *arguments], stack="", count=1.0)
+    results = walker.inline(jaxpr, arguments, stack="", count=1.0, constants=constants)
     walker.graph.outputs = tuple(value for value in results if value is not None)
     return walker.graph
 
@@ -31,19 +30,28 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, Scope] = {}
         self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def inline(self, jaxpr: Any, arguments: Sequence[int | None], *, stack: str, count: float) -> list[int | None]:
+    def inline(
+        self,
+        jaxpr: Any,
+        arguments: Sequence[int | None],
+        *,
+        stack: str,
+        count: float,
+        constants: Sequence[int] | None = None,
+    ) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
-        scope: dict[Any, int | None] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
+        constants = self.values(jaxpr.constvars) if constants is None else constants
+        scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
+        scope.update(zip(jaxpr.constvars, constants, strict=True))
         names: dict[Any, str] = {}
         for equation in jaxpr.eqns:
             inner = equation.source_info.name_stack
             name = names.get(inner)
             if name is None:
-                name = names[inner] = join_names(stack, str(inner))
+                name = names[inner] = "/".join(filter(None, (stack, str(inner))))
             inputs = [self._value(variable, scope) for variable in equation.invars]
             results = self._equation(equation, inputs, name, count)
             scope.update(zip(equation.outvars, results, strict=True))
@@ -58,34 +66,28 @@ class _GraphBuilder:
             return scope[variable]
         aval = variable.aval
         if aval.shape == () and getattr(aval.dtype, "kind", "") in ("i", "u"):
-            return self._integer(int(variable.val))
+            known = int(variable.val)
+            if known not in self._integers:
+                self._integers[known] = self.graph.new_value(0)
+                self.graph.constants[self._integers[known]] = known
+            return self._integers[known]
         return None
-
-    def _integer(self, known: int) -> int:
-        number = self._integers.get(known)
-        if number is None:
-            number = self._integers[known] = self.graph.new_value(0)
-            self.graph.constants[number] = known
-        return number
 
     def _equation(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> Sequence[int | None]:
         name = equation.primitive.name
-        if name == "scan":
-            return self._scan(equation, inputs, stack, count)
-        if name == "while":
-            return self._while(equation, inputs, stack, count)
-        if name == "cond":
-            return self._cond(equation, inputs, stack, count)
+        control: dict[str, Callable[..., Sequence[int | None]]]
+        control = {"scan": self._scan, "while": self._while, "cond": self._cond}
+        if name in control:
+            return control[name](equation, inputs, stack, count)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)
             if len(called) == 1 and len(called[0].invars) == len(inputs):
-                constants = self.values(called[0].constvars)
-                return self.inline(called[0], [*constants, *inputs], stack=stack, count=count)
+                return self.inline(called[0], inputs, stack=stack, count=count)
         if rule.role is Role.VIEW or rule.is_view(equation):
-            return self._view(equation, inputs)
+            return inputs if len(equation.outvars) == len(inputs) else [inputs[0]] * len(equation.outvars)
         if name == "dot_general":
             inputs = self._batches_first(equation, inputs, stack, count)
         return self._primitive(equation, rule, inputs, stack, count)
@@ -99,28 +101,19 @@ class _GraphBuilder:
         (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
         copies.
         """
-        _, batches = equation.params["dimension_numbers"]
-        operands = zip(equation.invars, inputs, batches, strict=True)
-        return [
-            value if value is None else self._in_front(variable, value, tuple(axes), stack, count)
-            for variable, value, axes in operands
-        ]
-
-    def _in_front(self, variable: Any, value: int, axes: tuple[int, ...], stack: str, count: float) -> int:
-        shape = get_shape(variable)
-        order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
-        if keeps_order(shape, order):
-            return value
-        if (value, order) not in self._fronts:
-            moved = build_transposition(variable.aval, order)
-            copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
-            self._fronts[value, order] = copies[0]
-        return self._fronts[value, order]
-
-    def _view(self, equation: Equation, inputs: list[int | None]) -> list[int | None]:
-        if len(equation.outvars) == len(inputs):
-            return inputs
-        return [inputs[0]] * len(equation.outvars)
+        results = list(inputs)
+        for place, axes in enumerate(equation.params["dimension_numbers"][1]):
+            value, variable = inputs[place], equation.invars[place]
+            shape = get_shape(variable)
+            order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
+            if value is None or keeps_order(shape, order):
+                continue
+            if (value, order) not in self._fronts:
+                moved = build_transposition(variable.aval, order)
+                copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
+                self._fronts[value, order] = copies[0]
+            results[place] = self._fronts[value, order]
+        return results
 
     def _primitive(
         self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
@@ -132,7 +125,7 @@ class _GraphBuilder:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        scope = self._scope(stack)
+        scope = parse_scope(stack)
         node = Node(
             name=equation.primitive.name,
             rule=rule,
@@ -153,15 +146,10 @@ class _GraphBuilder:
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> Scope:
-        if stack not in self._scopes:
-            self._scopes[stack] = parse_scope(stack)
-        return self._scopes[stack]
-
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
-        scope = self._scope(stack)
+        scope = parse_scope(stack)
         node = Node(
             name=name,
             rule=_LOOP_BORDER,
@@ -169,12 +157,8 @@ class _GraphBuilder:
             inputs=tuple(reads),
             outputs=tuple(outputs),
             reads=tuple(reads.values()),
-            writes=0,
             layer=scope.layer,
             phase=scope.phase,
-            count=1.0,
-            work=0,
-            scalar=False,
         )
         self.graph.nodes.append(node)
 
@@ -187,50 +171,38 @@ class _GraphBuilder:
         self._border("scan_begin", inputs[consts:], [*results, *state], stack)
         scanned = zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
         slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
-        known = self.values(body.constvars)
-        arguments = [*known, *inputs[:consts], *state, *slices]
-        first = len(self.graph.nodes)
-        ends = self.inline(body, arguments, stack=stack, count=count * length)
-        mark_loop(
-            self.graph.nodes[first:], state=state, ends=ends, length=length, layer=self._scope(stack).recurrent
-        )
+        first, layer = len(self.graph.nodes), parse_scope(stack).recurrent
+        ends = self.inline(body, [*inputs[:consts], *state, *slices], stack=stack, count=count * length)
+        mark_loop(self.graph.nodes[first:], state=state, ends=ends, length=length, layer=layer)
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results
 
     def _while(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
-        trips = compute_trip_count(
-            equation, [self.graph.constants.get(v) if v is not None else None for v in inputs]
-        )
+        known = [None if value is None else self.graph.constants.get(value) for value in inputs]
+        trips = compute_trip_count(equation, known)
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
         self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
         body = params["body_jaxpr"].jaxpr
-        known = self.values(body.constvars)
         times = count * (1 if trips is None else trips)
-        ends = self.inline(body, [*known, *inputs[head : head + shared], *state], stack=stack, count=times)
+        ends = self.inline(body, [*inputs[head : head + shared], *state], stack=stack, count=times)
         self._border("while_end", ends, [], stack)
         if trips is None:
-            self._remark(f"loop of unknown length in {_format_location(stack)}", first, unknown_loop=True)
+            self._remark("loop of unknown length in {}", stack, first, unknown_loop=True)
         return results
 
     def _cond(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int | None]:
         branch = select_most_expensive_branch(equation)
         first = len(self.graph.sizes)
-        known = self.values(branch.constvars)
-        results = self.inline(branch, [*known, *inputs[1:]], stack=stack, count=count)
-        note = f"a branch in {_format_location(stack)} depends on data; its most expensive side is counted"
-        self._remark(note, first)
+        results = self.inline(branch, inputs[1:], stack=stack, count=count)
+        self._remark("a branch in {} depends on data; its most expensive side is counted", stack, first)
         return results
 
-    def _remark(self, text: str, first: int, *, unknown_loop: bool = False) -> None:
-        made = range(first, len(self.graph.sizes))
-        self.graph.remarks.append(Remark(text, made, unknown_loop))
-
-
-def _format_location(stack: str) -> str:
-    return parse_layer(stack) or "the step"
+    def _remark(self, text: str, stack: str, first: int, *, unknown_loop: bool = False) -> None:
+        made, place = range(first, len(self.graph.sizes)), parse_scope(stack).layer or "the step"
+        self.graph.remarks.append(Remark(text.format(place), made, unknown_loop))
 
 
 _LAYOUT = ("transpose", "rev")
@@ -253,20 +225,14 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
 
 
 def _resolve_phases(nodes: list[Node], *, has_update: bool) -> None:
+    """Set the phase of nodes outside layer scopes, by position relative to the backward pass."""
     backward = [index for index, node in enumerate(nodes) if node.phase == "backward"]
     first, last = (backward[0], backward[-1]) if backward else (len(nodes), len(nodes) - 1)
     for index, node in enumerate(nodes):
-        if not has_update:
+        if not has_update or (node.phase is None and index < first):
             node.phase = "forward"
         elif node.phase is None:
-            node.phase = _infer_phase(index, first=first, last=last)
-
-
-def _infer_phase(index: int, *, first: int, last: int) -> Phase:
-    """Return the phase of a node outside layer scopes, by position relative to the backward pass."""
-    if index < first:
-        return "forward"
-    return "backward" if index <= last else "update"
+            node.phase = "backward" if index <= last else "update"
 
 
 def _select_live_nodes(graph: Graph) -> list[Node]:

@@ -23,10 +23,7 @@ COMPOSED = "gpuplan_composed_"  # a scope `gpuplan_composed_torch` is work that 
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
-_REPEATS = re.compile(REPEAT + r"(\d+)")
-_RECURRENT = re.compile(RECURRENT + r"(\w+)")
-_CALL = re.compile(CALL + r"(\d+)")
-_COMPOSED_SCOPE = re.compile(COMPOSED + r"(\w+)")
+_MARK = re.compile(r"gpuplan_(repeat|recurrent|call|composed)_(\w+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -52,30 +49,29 @@ class Scope(NamedTuple):
     recurrent: str
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_scope(stack: str) -> Scope:
     """Return what a name stack says.
 
     Example:
         >>> parse_scope("transpose(jvp(mlp/gelu/gpuplan_call_7/gpuplan_composed_torch))/gpuplan_call_8")[:5]
         ('mlp/gelu', 'backward', 1, 7, 'torch')
-        >>> parse_scope("adam/gpuplan_repeat_12").repeats, parse_scope("lstm/gpuplan_recurrent_lstm").recurrent
-        (12, 'lstm')
+        >>> parse_scope("adam/gpuplan_repeat_12")[1:3], parse_scope("jvp(lstm)/gpuplan_recurrent_lstm").recurrent
+        ((None, 12), 'lstm')
     """
-    call, composed = _CALL.search(stack), _COMPOSED_SCOPE.search(stack)
+    marks: dict[str, list[str]] = {}
+    for kind, value in _MARK.findall(stack):
+        marks.setdefault(kind, []).append(value)
+    phase: Phase | None = "forward" if "jvp(" in stack else None
     return Scope(
         layer=parse_layer(stack),
-        phase=parse_phase(stack),
-        repeats=math.prod(int(count) for count in _REPEATS.findall(stack)),
-        call=int(call[1]) if call else 0,
-        composed=composed[1] if composed else "",
+        phase="backward" if "transpose(" in stack else phase,
+        repeats=math.prod(map(int, marks.get("repeat", ()))),
+        call=int(marks.get("call", "0")[0]),
+        composed=marks.get("composed", [""])[0],
         attention=ATTENTION in stack,
-        recurrent=next(reversed(_RECURRENT.findall(stack)), ""),
+        recurrent=marks.get("recurrent", [""])[-1],
     )
-
-
-def join_names(outer: str, inner: str) -> str:
-    """Return the name stack of an equation inside a called jaxpr."""
-    return f"{outer}/{inner}" if outer and inner else outer or inner
 
 
 def parse_layer(stack: str) -> str:
@@ -86,22 +82,8 @@ def parse_layer(stack: str) -> str:
         'encoder/attention/softmax'
     """
     parts = _WRAPPER.sub("", stack).split("/")
-    ours = (REPEAT, RECURRENT, CALL, COMPOSED, ATTENTION)
-    return "/".join(
-        part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
-    )
-
-
-def parse_phase(stack: str) -> Phase | None:
-    """Return the phase implied by a name stack; None outside the gradient.
-
-    Example:
-        >>> parse_phase("jvp(dense)"), parse_phase("transpose(jvp(dense))"), parse_phase("adam")
-        ('forward', 'backward', None)
-    """
-    if "transpose(" in stack:
-        return "backward"
-    return "forward" if "jvp(" in stack else None
+    ours = (part for part in parts if part not in _TRANSFORMS and "(" not in part)
+    return "/".join(part for part in ours if not part.startswith("gpuplan_"))
 
 
 FLAGS_NOT_RECOMPUTED = (
@@ -161,7 +143,7 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
         kind = kinds.get(type(layer))
         if kind is not None:
             supported = bool(layer.use_cudnn) and _is_supported(layer)
-            named = _wrap_inner_loop(layer.inner_loop, kind, supported=supported)
+            named = _wrap_inner_loop(layer.inner_loop, f"{RECURRENT}{kind}" if supported else "")
             replacements.append((layer, "inner_loop", named))
         if kind == "lstm":
             replacements.append((layer, "use_cudnn", False))
@@ -169,13 +151,12 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
         yield
 
 
-def _wrap_inner_loop(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Callable[..., Any]:
+def _wrap_inner_loop(inner_loop: Callable[..., Any], name: str) -> Callable[..., Any]:
     def run(sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
         import jax
 
         masked = any(part is not None for part in (mask if isinstance(mask, list | tuple) else [mask]))
-        name = f"{RECURRENT}{kind}" if supported and not masked else ""
-        with jax.named_scope(name) if name else contextlib.nullcontext():
+        with jax.named_scope(name) if name and not masked else contextlib.nullcontext():
             return inner_loop(sequences, initial_state, mask, training=training)
 
     return run
@@ -201,13 +182,13 @@ def _is_supported(layer: Any) -> bool:
 # Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
 # itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
 _NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
-_COMPOSED = {
+_COMPOSED = dict.fromkeys((
     "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
     "tanh_shrink", *_NORMALIZATIONS,
-}  # fmt: skip
+), "tensorflow")  # fmt: skip
 # Composed of mean, square, subtract, multiply and add in keras/src/backend/torch/nn.py of Keras 3.15; the kernels
 # of a GPU show them (profiles/measured/nvidia-h200-torch.json). TensorFlow has kernels for both.
-_COMPOSED_ON_TORCH = {"moments", "batch_normalization"}
+_COMPOSED |= dict.fromkeys(("moments", "batch_normalization"), "torch")
 
 
 @contextlib.contextmanager
@@ -225,30 +206,22 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
 
     numbers = itertools.count(1)
     attention: dict[int, AttentionCall] = {}
-    modules = (backend.nn, backend.numpy)
-    found = [(module, name, one) for module in modules for name, one in _iter_functions(module)]
+    found = [
+        (module, name, one)
+        for module in (backend.nn, backend.numpy)
+        for name, one in vars(module).items()
+        if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
+    ]
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
     attend = _wrap_attention(backend.nn.dot_product_attention, numbers, attention)
     wrapped = (
-        (module, name, _wrap_numbered(one, numbers, composed=_find_composing(name))) for module, name, one in found
+        (module, name, _wrap_numbered(one, numbers, _COMPOSED.get(name, ""))) for module, name, one in found
     )
     with replacing(*wrapped, (backend.nn, "dot_product_attention", attend)):
         yield attention
 
 
-def _iter_functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, one in vars(module).items():
-        if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_"):
-            yield name, one
-
-
-def _find_composing(name: str) -> str:
-    if name in _COMPOSED:
-        return "tensorflow"
-    return "torch" if name in _COMPOSED_ON_TORCH else ""
-
-
-def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], *, composed: str) -> Callable[..., Any]:
+def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], composed: str) -> Callable[..., Any]:
     import jax
 
     @functools.wraps(function)
@@ -272,23 +245,19 @@ def _wrap_attention(
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         number, values = next(numbers), given.arguments
-        calls[number] = _describe_attention(values)
+        query, key = values["query"], values["key"]
+        calls[number] = AttentionCall(
+            dtype=str(query.dtype),
+            head_size=int(query.shape[-1]),
+            queries=int(query.shape[1]),
+            keys=int(key.shape[1]),
+            bias=values["bias"] is not None,
+            mask=values["mask"] is not None,
+            causal=bool(values["is_causal"]),
+            wanted=values["flash_attention"],
+        )
         values["flash_attention"] = False  # True is an error on a machine without the kernel
         with jax.named_scope(f"{CALL}{number}/{ATTENTION}"):
             return function(*given.args, **given.kwargs)
 
     return run
-
-
-def _describe_attention(values: dict[str, Any]) -> AttentionCall:
-    query, key = values["query"], values["key"]
-    return AttentionCall(
-        dtype=str(query.dtype),
-        head_size=int(query.shape[-1]),
-        queries=int(query.shape[1]),
-        keys=int(key.shape[1]),
-        bias=values["bias"] is not None,
-        mask=values["mask"] is not None,
-        causal=bool(values["is_causal"]),
-        wanted=values["flash_attention"],
-    )

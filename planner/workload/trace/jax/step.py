@@ -7,20 +7,30 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from ...device_layout import DeviceLayout, VariableBytes
 from ...keras_layers import group_variables, list_optimizers, replacing
-from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, FusedAttention, Memory, Unmodelled
-from ...ops import Op, OpKind
+from ...model import (
+    AttentionCall,
+    Collective,
+    CollectiveKind,
+    DeviceLayout,
+    DividedStep,
+    FusedAttention,
+    Memory,
+    Unmodelled,
+    VariableBytes,
+)
+from ...ops import Mode, Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
 from ..control import has_primitive
-from ..division.placement import Placement, divide_as_placed
+from ..division.divider import divide_as_placed
+from ..division.spec import Placement
 from ..graph.attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
 from ..graph.layers import group_layers
-from ..graph.liveness import compute_peaks, fuse_compiled
+from ..graph.liveness import compute_peaks
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
@@ -40,21 +50,27 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     update equal variables equally, or with another structure in Keras, are left unchanged.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
-    if not _is_uniform(target):
-        with _repeat_traced_updates(target) if _is_adamw(target) else contextlib.nullcontext():
-            yield
-        return
 
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
         import jax
 
-        for members in _group_equal(gradients, variables):
+        classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}  # by type and shape
+        for gradient, variable in zip(gradients, variables, strict=True):
+            own = getattr(variable, "overwrite_with_gradient", False)
+            key = (type(gradient), str(gradient.dtype), tuple(variable.shape), str(variable.dtype), own)
+            classes.setdefault(key, []).append((gradient, variable))
+        for members in classes.values():
             with jax.named_scope(f"{REPEAT}{len(members)}"):
                 target.update_step(*members[0], learning_rate)
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    with replacing((target, _HOOK, update)):
+    replacements: list[tuple[Any, str, Any]] = []
+    if _is_uniform(target):
+        replacements.append((target, _HOOK, update))
+    elif _is_adamw(target):
+        replacements.append((target, "update_step", _build_repeated_update(target)))
+    with replacing(*replacements):
         yield
 
 
@@ -65,9 +81,8 @@ def _is_adamw(optimizer: Any) -> bool:
     return kind.__module__.startswith("keras.") and kind.__name__ == "AdamW" and None not in moments
 
 
-@contextlib.contextmanager
-def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
-    """Context in which the updates of equal variables are traced once, and inlined for each of them."""
+def _build_repeated_update(adamw: Any) -> Callable[[Any, Any, Any], None]:
+    """Return the update of a variable, traced once for equal ones, and inlined for each of them."""
     import jax
     import keras
 
@@ -100,8 +115,7 @@ def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
         for one, value in zip(state, updated, strict=True):
             one.assign(value)
 
-    with replacing((adamw, "update_step", update_step)):
-        yield
+    return update_step
 
 
 def _is_uniform(optimizer: Any) -> bool:
@@ -111,16 +125,6 @@ def _is_uniform(optimizer: Any) -> bool:
     ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
     decays = getattr(optimizer, "weight_decay", None)  # changes each variable before its update
     return ours and not decays and hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
-
-
-def _group_equal(gradients: Any, variables: Any) -> list[list[tuple[Any, Any]]]:
-    """Group (gradient, variable) pairs by shape and type."""
-    classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
-    for gradient, variable in zip(gradients, variables, strict=True):
-        own = getattr(variable, "overwrite_with_gradient", False)
-        key = (type(gradient), str(gradient.dtype), tuple(variable.shape), str(variable.dtype), own)
-        classes.setdefault(key, []).append((gradient, variable))
-    return list(classes.values())
 
 
 UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
@@ -143,7 +147,7 @@ def trace_step(
     data: SpecTree,
     *,
     batch_size: int,
-    mode: Literal["train", "infer"] = "train",
+    mode: Mode = "train",
     placement: Placement | None = None,
     known: KnownSteps | None = None,
 ) -> TracedStep:
@@ -160,13 +164,12 @@ def trace_step(
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known = {} if known is None else known
-    batch = map_specs(lambda spec: build_abstract_array(spec, batch_size), data)
     train = mode == "train"
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in iter_specs(data))
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
-    ) -> tuple[Graph, TracedStep]:
+    ) -> tuple[Graph, dict[str, Any]]:
         graph = flatten(closed)
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
@@ -180,31 +183,36 @@ def trace_step(
         number_calls() as calls,
     ):
         if (batch_size, mode) not in known:
-            closed = _trace_train(model, batch) if train else _trace_infer(model, batch)
-            graph, step = tabulate_step(closed, calls)
+            closed = _trace(model, data, batch_size=batch_size, mode=mode)
+            graph, parts = tabulate_step(closed, calls)
             notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
-            step = replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+            step = TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
             known[batch_size, mode] = closed, calls, step
         closed, attention, step = known[batch_size, mode]
         local = divide_as_placed(closed, model, placement, mode=mode)
         if local is None or placement is None:
             return step
-        graph, part = tabulate_step(local, attention, placement)
-    layout = build_device_layout(model, placement, mode=mode)
-    stated = has_primitive(closed.jaxpr, "sharding_constraint")
-    return replace(step, divided=_build_divided_step(part, graph, layout, stated=stated))
+        graph, parts = tabulate_step(local, attention, placement)
+    divided = DividedStep(
+        **parts,
+        layout=build_device_layout(model, placement, mode=mode),
+        collectives=_list_collectives(graph),
+        states_activations=has_primitive(closed.jaxpr, "sharding_constraint"),
+    )
+    return replace(step, divided=divided)
 
 
 def _tabulate_both(
     graph: Graph, attention: Mapping[int, AttentionCall], model: Any, how: Mapping[str, Any]
-) -> TracedStep:
-    """Return the table of a graph, and that with fused attention; `how`: arguments of `compute_memory`."""
+) -> dict[str, Any]:
+    """Return the fields of a step: its table, and that with fused attention; `how`: for `compute_memory`."""
     train = how["train"]
 
     def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
-        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
-        return tabulate(graph, layers, fusion), compute_memory(model, peaks=peaks, **how)
+        fusion, layers = fuse(graph), group_layers(graph)
+        peaks = compute_peaks(graph, layers, fusion, donated=train)
+        ops = tuple(op for op in tabulate(graph, layers, fusion) if op.kind is not OpKind.COLLECTIVE)
+        return ops, compute_memory(model, peaks=peaks, **how)
 
     simplify(graph, has_update=train)
     ops, memory = tabulate_graph(graph)
@@ -213,7 +221,7 @@ def _tabulate_both(
     if distinct:
         fused_ops, fused_memory = tabulate_graph(fused)
         alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
-    return TracedStep(ops, memory, fused_attention=alternative)
+    return {"ops": ops, "memory": memory, "fused_attention": alternative}
 
 
 class TracedFunction(NamedTuple):
@@ -235,9 +243,9 @@ class TracedFunction(NamedTuple):
         graph = flatten(self.closed)
         graph.parameters = tuple(graph.inputs[position] for position in trained)
         how = {"train": True, "input_bytes": input_bytes}
-        step = _tabulate_both(graph, self.attention, model, how)
+        parts = _tabulate_both(graph, self.attention, model, how)
         notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes)
-        return replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+        return TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
 
 
 def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any) -> TracedFunction:
@@ -259,65 +267,72 @@ def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fix
 KnownSteps = dict[tuple[int, str], tuple[Any, Mapping[int, AttentionCall], TracedStep]]
 
 
-def _build_divided_step(found: TracedStep, graph: Graph, layout: DeviceLayout, *, stated: bool) -> DividedStep:
-    """Return a step at local shapes, its collectives apart from its other operations."""
-    fused = found.fused_attention
-    return DividedStep(
-        layout=layout,
-        ops=_leave_out_collectives(found.ops),
-        memory=found.memory,
-        fused_attention=None if fused is None else replace(fused, ops=_leave_out_collectives(fused.ops)),
-        collectives=tuple(
-            Collective(
-                kind=cast("CollectiveKind", node.name),
-                count=node.count,
-                phase=node.phase or "forward",
-                **node.equation.params,
-            )
-            for node in graph.nodes
-            if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
-        ),
-        states_activations=stated,
+def _list_collectives(graph: Graph) -> tuple[Collective, ...]:
+    return tuple(
+        Collective(
+            kind=cast("CollectiveKind", node.name),
+            count=node.count,
+            phase=node.phase or "forward",
+            **node.equation.params,
+        )
+        for node in graph.nodes
+        if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
     )
 
 
-def _leave_out_collectives(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    return tuple(op for op in ops if op.kind is not OpKind.COLLECTIVE)
+def prepare_step(
+    model: Any, data: SpecTree, *, batch_size: int, mode: Mode
+) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+    """Return the function of one step, and abstract arrays of the variables and of the batch it is called with.
 
-
-def build_abstract_array(spec: ArraySpec, batch_size: int) -> Any:
-    """Return a batch's shape and type as a JAX abstract array."""
+    Args:
+        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
+        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
+        batch_size: Samples of the batch [-].
+        mode: The training step, with variables of the optimizer and metrics too, or the forward pass.
+    """
     import jax
 
-    return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+    def build(spec: ArraySpec) -> Any:
+        return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
+
+    def call(weights: Any, x: Any) -> Any:
+        return model.stateless_call(*weights, x, training=False)[0]
+
+    batch = map_specs(build, data)
+    groups = group_variables(model, train=mode == "train")
+    state = tuple([jax.ShapeDtypeStruct(one.shape, one.dtype) for one in group] for group in groups)
+    if mode == "infer":
+        return call, state[:2], batch
+    return model.train_step, state, batch
 
 
-def build_abstract_variables(variables: Any) -> list[Any]:
-    """Return the shapes and types of variables as JAX abstract arrays."""
+def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> Any:
     import jax
 
-    return [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+    function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
+    with trace_equal_updates_once(model.optimizer) if mode == "train" else contextlib.nullcontext():
+        return jax.make_jaxpr(function)(state, batch)
 
 
-def _trace_train(model: Any, data: Any) -> Any:
+def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, platform: str) -> bytes:
+    """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
+
+    Nothing is compiled, computed or allocated: variables may be abstract. The first argument holds the state
+    that the step updates (variables, optimizer, metrics), the others its inputs.
+
+    Args:
+        model, data, batch_size, mode: As for `trace_step`.
+        platform: `tpu` or `cuda`, as JAX names them.
+    """
     import jax
+    import keras
+    from jax import export
 
-    state = tuple(map(build_abstract_variables, group_variables(model, train=True)))
-    with trace_equal_updates_once(model.optimizer):
-        return jax.make_jaxpr(model.train_step)(state, data)
-
-
-def _trace_infer(model: Any, x: Any) -> Any:
-    import jax
-
-    def call(trainable: Any, others: Any, x: Any) -> Any:
-        return model.stateless_call(trainable, others, x, training=False)[0]
-
-    return jax.make_jaxpr(call)(
-        build_abstract_variables(model.trainable_variables),
-        build_abstract_variables(model.non_trainable_variables),
-        x,
-    )
+    function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
+    step = jax.jit(function, donate_argnums=0 if mode == "train" else ())
+    with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
+        return bytes(export.export(step, platforms=[platform])(state, batch).serialize())
 
 
 @contextlib.contextmanager
@@ -346,9 +361,7 @@ def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     return prod(shape) * itemsize
 
 
-def build_device_layout(
-    model: Any, placement: Placement, *, mode: Literal["train", "infer"], takes_all: bool = False
-) -> DeviceLayout:
+def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
     """Return the devices of a mesh with the variables of a model on each of them.
 
     Args:
@@ -389,8 +402,7 @@ def compute_memory(
     """Return the device memory of a step by part.
 
     Args:
-        model: The built model.
-        train: Whether it is trained.
+        model, train: The built model, and whether it is trained.
         input_bytes: One batch [bytes].
         peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
         placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.

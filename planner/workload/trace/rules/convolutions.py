@@ -25,51 +25,37 @@ def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Contra
         equation: The equation; images may be channels-first or -last, with one to three spatial axes.
         kernel_reversed: Whether its kernel operand is reversed an odd number of times.
     """
-    params, specs = equation.params, equation.params["dimension_numbers"]
-    if specs.lhs_spec[0] > specs.lhs_spec[1]:
-        return _describe_weight_gradient(equation)
-    first, window, result = _get_shapes(equation)
-    source, target = _Image.read(first, specs.lhs_spec), _Image.read(result, specs.out_spec)
+    params, axes = equation.params, equation.params["dimension_numbers"].lhs_spec
+    first, second, result = _read_images(equation)
+    is_dilated = prod(params["lhs_dilation"]) > 1
     variant: Variant = "fprop"
-    stride, groups = params["window_strides"], params["feature_group_count"] * params["batch_group_count"]
-    if prod(params["lhs_dilation"]) > 1 or kernel_reversed:
-        variant, source, target = "dgrad", target, source
-        stride, groups = params["lhs_dilation"], params["feature_group_count"]
+    if axes[0] > axes[1]:  # batch and features are swapped: the leading axes of image and gradient are channels
+        variant, image, output, kernel, batch = "wgrad", first, second, result, first.channels
+        stride, dilation = params["rhs_dilation"], params["window_strides"]
+        groups = max(params["feature_group_count"], params["batch_group_count"])
+        if is_dilated:  # of a transposed convolution: the two operands swap roles
+            image, output, stride = output, image, params["lhs_dilation"]
+        channels_in, channels_out = image.leading, output.leading
+    else:
+        image, kernel, output, batch = first, second, result, result.leading
+        stride, dilation = params["window_strides"], params["rhs_dilation"]
+        groups = params["feature_group_count"] * params["batch_group_count"]
+        if is_dilated or kernel_reversed:
+            variant, image, output = "dgrad", output, image
+            stride, groups = params["lhs_dilation"], params["feature_group_count"]
+        channels_in, channels_out = image.channels, output.channels
     return build_convolution(
         variant,
-        batch=result[specs.out_spec[0]],
-        image=source.sizes,
-        output=target.sizes,
-        kernel=_Image.read(window, specs.rhs_spec).sizes,
-        channels_in=source.channels,
-        channels_out=target.channels,
-        groups=groups,
-        stride=tuple(stride),
-        dilation=tuple(params["rhs_dilation"]),
-        channels_last=specs.lhs_spec[1] == len(first) - 1,
-    )
-
-
-def _describe_weight_gradient(equation: Equation) -> Contraction:
-    params, specs = equation.params, equation.params["dimension_numbers"]
-    first, second, result = _get_shapes(equation)
-    # Batch and features of the image are swapped: its leading axis, and that of the gradient, are channels.
-    image, gradient = _Image.read(first, specs.lhs_spec), _Image.read(second, specs.rhs_spec)
-    batch, stride = image.channels, params["rhs_dilation"]
-    if prod(params["lhs_dilation"]) > 1:  # of a transposed convolution: the two operands swap roles
-        image, gradient, stride = gradient, image, params["lhs_dilation"]
-    return build_convolution(
-        "wgrad",
         batch=batch,
         image=image.sizes,
-        output=gradient.sizes,
-        kernel=_Image.read(result, specs.out_spec).sizes,
-        channels_in=image.leading,
-        channels_out=gradient.leading,
-        groups=max(params["feature_group_count"], params["batch_group_count"]),
+        output=output.sizes,
+        kernel=kernel.sizes,
+        channels_in=channels_in,
+        channels_out=channels_out,
+        groups=groups,
         stride=tuple(stride),
-        dilation=tuple(params["window_strides"]),
-        channels_last=specs.lhs_spec[0] == len(first) - 1,
+        dilation=tuple(dilation),
+        channels_last=max(axes[:2]) == len(axes) - 1,
     )
 
 
@@ -80,13 +66,12 @@ class _Image(NamedTuple):
     channels: int
     sizes: tuple[int, ...]
 
-    @staticmethod
-    def read(shape: tuple[int, ...], spec: tuple[int, ...]) -> _Image:
-        """Return the sizes by the axes of a `ConvDimensionNumbers`."""
-        leading, channels, *sizes = (shape[axis] for axis in spec)
-        return _Image(leading, channels, tuple(sizes))
 
-
-def _get_shapes(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    first, second = (get_shape(variable) for variable in equation.invars[:2])
-    return first, second, get_shape(equation.outvars[0])
+def _read_images(equation: Equation) -> list[_Image]:
+    """Return both operands and the result of a convolution, by the axes of its `ConvDimensionNumbers`."""
+    variables = (*equation.invars[:2], equation.outvars[0])
+    found = []
+    for variable, axes in zip(variables, equation.params["dimension_numbers"], strict=True):
+        leading, channels, *sizes = (get_shape(variable)[axis] for axis in axes)
+        found.append(_Image(leading, channels, tuple(sizes)))
+    return found

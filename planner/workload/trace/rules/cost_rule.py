@@ -44,32 +44,6 @@ def nbytes(variable: Any) -> int:
     return 0 if dtype is None else prod(variable.aval.shape) * getattr(dtype, "itemsize", 8)
 
 
-def has_same_size(equation: Equation) -> bool:
-    """Return whether the first operand and the result have the same number of elements."""
-    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
-
-
-def count_nothing(equation: Equation) -> float:
-    """Return 0 for primitives that only move data."""
-    return 0.0
-
-
-def count_outputs(equation: Equation) -> float:
-    """Return one FLOP per element of the result [FLOP]."""
-    return float(count_elements(equation.outvars[0]))
-
-
-def read_selected(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by a slice or a look-up: those it returns, and its indices, not the whole operand."""
-    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
-    return (first, *(nbytes(variable) for variable in equation.invars[1:]))
-
-
-def read_all_but_first(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
-    return (0, *(nbytes(variable) for variable in equation.invars[1:]))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Cost rule of a primitive.
@@ -87,7 +61,7 @@ class Rule:
 
     kind: OpKind
     role: Role
-    flops: Callable[[Equation], float] = count_nothing
+    flops: Callable[[Equation], float] = lambda equation: 0.0
     reads: Callable[[Equation], tuple[int, ...]] = lambda equation: tuple(map(nbytes, equation.invars))
     writes: Callable[[Equation], int] = lambda equation: sum(map(nbytes, equation.outvars))
     window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
