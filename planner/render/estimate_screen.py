@@ -241,9 +241,8 @@ def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
 
 def _format_length(phase: Mapping[str, Any]) -> str:
     epochs, times = phase["epochs"], phase["times"]
-    length = "unknown length" if epochs is None else _count(epochs, "epoch")
-    if epochs is None and phase["steps"] is not None:
-        length = _count(phase["steps"], "step")
+    number, noun = (epochs, "epoch") if epochs is not None else (phase["steps"], "step")
+    length = "unknown length" if number is None else _count(number, noun)
     return f"{times:,} times {length}" if times > 1 else length
 
 
