@@ -66,6 +66,8 @@ def test_a_script_is_planned_as_counted_by_hand(
         (tmp_path / "kinetic.py").write_text(FAKE_KINETIC, encoding="utf-8")
     warm_imports.of_script = [one for one in sorted(BACKENDS) if re.search(rf"(import|from) {one}\b", text)]
     monkeypatch.chdir(tmp_path)
+    if "backend" in plan:
+        monkeypatch.setenv("KERAS_BACKEND", plan["backend"])
     options = WorkloadOptions(use_cache=False, samples=plan.get("samples"))
 
     try:
@@ -77,7 +79,10 @@ def test_a_script_is_planned_as_counted_by_hand(
         assert [text for text in plan.get("unsaid", []) if text in message] == [], message
         return
 
-    assert list(getattr(workload, "unplanned", ())) == []
+    if plan.get("refused") and workload.steps is None:  # planned but for its length, which it asks for
+        assert [text for text in plan["refused"] if text not in "; ".join(workload.notes)] == []
+        return
+    assert list(workload.unplanned) == []
     assert plan.get("phases"), f"planned, instead of refused: {workload.phases}"
     assert count_phases(workload, as_stated=plan["phases"]) == plan["phases"]
     assert workload.distribution == plan.get("distribution", workload.distribution)
