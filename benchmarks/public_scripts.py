@@ -1,4 +1,4 @@
-"""Which scripts of a folder are planned as they are written? A line a script: verdict, time, phases or message.
+"""Verdicts on the scripts of a folder, a line each: whether it is planned as written, time, phases or message.
 
     git clone --depth 1 https://github.com/keras-team/keras /tmp/keras
     python benchmarks/public_scripts.py /tmp/keras/examples -o verdicts.tsv
@@ -7,7 +7,7 @@
 Verdicts: `planned`, `partial` (a part is left out), `refused`, `slow` (no answer within `--limit`), and `absent`
 (a package is not installed). Each script is followed in a process and an empty folder of its own. `--with` names a
 folder for `PYTHONPATH`, as with a `sitecustomize.py` that replaces downloads or what only draws; `--rename`
-changes the name of a package. Whether what is planned is right, somebody must read.
+changes the name of a package. Verdicts do not say whether the planned phases are right.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_firs
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .cost_terms import Currency
-    from .device_estimate import DeviceEstimate
     from .offer_estimate import OfferEstimate
     from .question import Question
     from .ranking import Floats, Mask, RankedOffers, Rows
@@ -39,7 +38,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         workload: Workload of the run.
         currency: Currency of the sentences.
     """
-    if workload.unplanned and not question.partial:
+    if question.refuses(workload):
         return Decision(lines=(workload.why_partial,))
     options = _Options.of(ranked, question, _leave_out_guesses(ranked))
     taken = options.take()
@@ -73,21 +72,18 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
 
 
 def _leave_out_guesses(ranked: RankedOffers) -> Mask:
-    """Return what can be taken without CPUs whose time is known from their datasheet alone, unless that is all.
+    """Return a mask of the offers to choose from: no CPU timed by its datasheet alone, unless that is all.
 
     Two quiet cores were 2 to 7 times slower than so predicted (CNNs; Keras on JAX).
     """
     import numpy as np
 
     offers = ranked.offers
-    guessed = np.array([_is_guessed_cpu(run.device_estimate) for run in offers.runs], dtype=bool)[offers.run_of]
+    bases = (getattr(run.device_estimate.step_time, "basis", "") for run in offers.runs)
+    guessed = np.array([basis == "datasheet" for basis in bases], dtype=bool)[offers.run_of]
     cpus = np.array([context.offer.accelerator == CPU for context in offers.contexts], dtype=bool)
     known = ranked.takable & ~(guessed & cpus)
     return known if known.any() else ranked.takable
-
-
-def _is_guessed_cpu(device: DeviceEstimate) -> bool:
-    return getattr(device.step_time, "basis", "") == "datasheet"
 
 
 class _Options(NamedTuple):
@@ -268,7 +264,7 @@ def _explain_quota(
 
 
 def _explain_input(taken: OfferEstimate, question: Question, workload: Workload) -> str:
-    """Return what the input pipeline of a script feeds, and what the devices need; empty where it is enough."""
+    """Return the sentence on an input pipeline that limits the devices; empty where it feeds enough."""
     able_per_s, rate, measured = taken.device_estimate.able_per_s, taken.samples_per_s, workload.input
     device = format_device(taken.offer.accelerator, taken.offer.devices)
     if question.feed is None and measured is not None and measured.kind != "arrays" and rate is not None:

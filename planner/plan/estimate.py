@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .crossovers import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
+    from .select import OfferContext
 
 
 class BudgetEpochs(Frozen):
@@ -125,6 +126,12 @@ class Estimate(Frozen):
     takable: tuple[int, ...] = ()
     undominated: tuple[int, ...] = ()
     budget_epochs: BudgetEpochs | None = None
+
+    @property
+    def contexts(self) -> Sequence[OfferContext]:
+        """The offers with their devices; the rows of a table are not built for it."""
+        offers = self.offers
+        return offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.

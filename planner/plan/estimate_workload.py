@@ -105,7 +105,7 @@ def estimate_workload(
             workload, taken, estimate, distributed=distributed, feed=feeds[0] if feeds else None
         )
         decision = replace(decision, improvements=improvements)
-    is_partial = bool(workload.unplanned) and not question.partial
+    is_partial = question.refuses(workload)
     answer = Estimate(
         workload=workload,
         offers=ranked.offers,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..limits import MAX_AMOUNT
+from ..offers.local import PROVIDER
 from ..predict.step_time import StepTime, join_notes
 from ..records import Frozen
 from ..units import GIB, Interval
@@ -103,8 +104,6 @@ class InputPipeline(Frozen):
 
         On the machine itself it is what was measured, as on one with an unknown number of them.
         """
-        from ..offers.local import PROVIDER
-
         rate = self.measured and self.measured.samples_per_s
         if rate and (vcpus is None or offer.provider == PROVIDER):
             reach = SAME_HOST if offer.provider == PROVIDER else OTHER_HOSTS
@@ -119,11 +118,9 @@ class InputPipeline(Frozen):
     def compute_busy_s(self, offer: Offer, samples: float) -> float:
         """Return the time of all cores that preparing samples takes on a machine that computes with them [s]."""
         vcpus = self.vcpus(offer)
-        return (
-            0.0
-            if self.measured is None or vcpus is None
-            else samples / ((offer.vcpus or vcpus) * self.per_vcpu[1])
-        )
+        if self.measured is None or vcpus is None:
+            return 0.0
+        return samples / ((offer.vcpus or vcpus) * self.per_vcpu[1])
 
     def list_faster(self, vcpus: float) -> Iterator[tuple[str, InputPipeline]]:
         """Yield changes of the script that use more of a machine's vCPUs, with the pipeline that each leads to."""
@@ -333,7 +330,6 @@ def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Worklo
         measurements: Measurements of any workload; the last matching one is used.
         workload: Workload that consumes the samples.
     """
-    from ..offers.local import PROVIDER
     from ..predict.from_profile.predictor import is_same_work
 
     fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ..offers.local import PROVIDER
 from ..predict.step_time import StepTime
 from ..units import SECONDS_PER_HOUR
-from .offer_table import OfferTable
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow, ...]:
-    """Return what was measured of a workload on this machine, if it is among the offers."""
+    """Return the measured step of a workload on this machine, if that is among the offers and was measured."""
     accelerator = next((one.accelerator for one in selection.offers if one.offer.provider == PROVIDER), None)
     if accelerator is None:
         return ()
@@ -65,10 +64,8 @@ def measure_own_machine(
         model: MODEL reference.
         argv: Arguments of a script.
     """
-    offers = answer.offers
-    contexts = offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
-    place = next((row for row, one in enumerate(contexts) if one.offer.provider == PROVIDER), None)
-    own = None if place is None else offers[place]
+    place = next((row for row, one in enumerate(answer.contexts) if one.offer.provider == PROVIDER), None)
+    own = None if place is None else answer.offers[place]
     if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
         return None
     from ..profile.this_machine import build_row, get_day, load_step, measure_step

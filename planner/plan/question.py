@@ -65,6 +65,10 @@ class Question(Frozen):
     quotas: AccountQuotas | None = None
     partial: bool = False
 
+    def refuses(self, workload: Workload) -> bool:
+        """Return whether a phase of the script could not be planned, and the others will not do."""
+        return bool(workload.unplanned) and not self.partial
+
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
             require_positive(self.deadline_s, what="--deadline", example="12h", most=MAX_DURATION_S)
@@ -114,7 +118,7 @@ def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
 
 def require_whole(workload: Workload, question: Question) -> None:
     """Raise NoAnswerError for a script of which a phase could not be planned, unless the others will do."""
-    if workload.unplanned and not question.partial:
+    if question.refuses(workload):
         raise NoAnswerError(workload.why_partial, hint=PARTIAL_HINT)
 
 

@@ -84,7 +84,7 @@ def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
 
 
 def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
-    """Return what was measured of a step on this machine; None if nothing was."""
+    """Return the kept time of a step on this machine; None without one."""
     try:
         found: StepHere = from_plain(StepHere, json.loads(_find_path(workload, accelerator).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..plan.cost_terms import USD
-from ..plan.offer_table import OfferTable
 from ..settings import get_today
 from ..units import format_count, format_device, format_duration, format_offer_name, format_short
 from .offer_columns import describe_memory
@@ -170,9 +169,7 @@ def _format_quota_note(estimate: Estimate) -> str:
     """Return whether the account's quotas were checked; a table's rows are not built for it."""
     if not estimate.options.get("quota"):
         return "Quotas: not checked; --quota asks AWS, Azure and Google Cloud what your account may start."
-    offers = estimate.offers
-    contexts = offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
-    count = sum(one.is_refused for one in contexts)
+    count = sum(one.is_refused for one in estimate.contexts)
     return f"Quotas: checked; too small for {count} offers, which are not recommended."
 
 

@@ -376,7 +376,7 @@ class Workload(Frozen):
 
     @property
     def why_partial(self) -> str:
-        """What of the script is planned and why not the rest, as a sentence; empty for all of it."""
+        """Sentence on how much of the script is planned, and why not the rest; empty if all of it is."""
         if not self.unplanned:
             return ""
         planned, why = len(self.phases), "; ".join(self.unplanned)

@@ -1,4 +1,4 @@
-"""What Keras builds and calls at the first step of `fit()`: model, loss, metrics, optimizer, `train_step`."""
+"""The first step of `fit()` as Keras builds and calls it: model, loss, metrics, optimizer, `train_step`."""
 
 from __future__ import annotations
 

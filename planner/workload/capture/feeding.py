@@ -28,14 +28,14 @@ def stop_measuring_inputs() -> None:
 
 
 class _Finder:
-    """What is found once for each data object of a script, in a limited time; `clock` is monotonic [s]."""
+    """Findings on the data objects of a script, each made once, in a limited time; `clock` is monotonic [s]."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._left_s = clock, MOST_SCRIPT_S
         self._known: dict[int, tuple[Any, Any]] = {}  # by id; the object is kept alive
 
     def _find_once(self, data: Any, find: Callable[[float], Any]) -> Any:
-        """Return what a function finds for a data object in some time [s], which may be 0."""
+        """Return the finding of a function on a data object, which gets the time it may take [s], possibly 0."""
         if id(data) not in self._known:
             began_s = self._clock()
             self._known[id(data)] = data, find(min(MOST_S, self._left_s))

@@ -43,7 +43,7 @@ class StandInData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was stood in for; empty for nothing."""
+        """Notes on the data replaced by stand-ins; empty for none."""
         return tuple(self._notes)
 
     def install(self) -> StandInData:
@@ -211,7 +211,7 @@ def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
 
 
 def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what `load_data` returns, by all arguments of the call: pairs of arrays for training and test."""
+    """Return the pairs of arrays of `load_data`, for training and test, by all arguments of the call."""
     if "test_split" in given:
         samples = SMALL_SAMPLES if given.get("version") == "small" else sum(data.sizes.values())
         first = int(samples * (1 - given["test_split"]))

@@ -329,7 +329,6 @@ def _build_tensorflow_zeros(tensor: Any) -> Any:
 def _build_tensorflow_step(concrete: Any, updates: Updates, function: Any, given: Any) -> LoopStep:
     import tensorflow as tf
 
-    from ..trace.backends.current import build_unfused
     from ..trace.backends.tensorflow_step import list_graph_rows
 
     model = hold_models(updates)

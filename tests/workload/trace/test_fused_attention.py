@@ -147,14 +147,20 @@ def make_workload(batch_size: int) -> Workload:
     )
 
 
-def test_a_kernel_comes_after_all_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values projected after the scores: the kernel is named after these and comes where the last product was."""
+@pytest.fixture
+def traced_graph(monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, Any]:
+    """The graph of a layer in inference before its attention is fused, and its calls."""
     seen: list[tuple[Graph, Any]] = []
     monkeypatch.setattr(
         step, "fuse_attention", lambda graph, calls: seen.append((graph, calls)) or fuse_attention(graph, calls)
     )
     trace_attention(mode="infer", layers=1)
-    graph, calls = seen[0]
+    return seen[0]
+
+
+def test_a_kernel_comes_after_all_that_it_reads(traced_graph: tuple[Graph, Any]) -> None:
+    """Values projected after the scores: the kernel is named after these and comes where the last product was."""
+    graph, calls = traced_graph
     late = [node for node in graph.nodes if "/value" in node.layer]
     nodes = [node for node in graph.nodes if "/value" not in node.layer]
     place = next(index for index, node in enumerate(nodes) if node.layer.endswith("BNTS,BSNH->BTNH"))
@@ -168,14 +174,9 @@ def test_a_kernel_comes_after_all_that_it_reads(monkeypatch: pytest.MonkeyPatch)
     assert [node.layer.split("/")[-1] for node in fused.nodes if node.product] == ["BTNH,BSNH->BNTS"]
 
 
-def test_a_call_with_one_node_in_a_loop_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_one_node_in_a_loop_is_not_fused(traced_graph: tuple[Graph, Any]) -> None:
     """The scores are made in every iteration of a loop, the rest once: the call keeps its own kernels."""
-    seen: list[tuple[Graph, Any]] = []
-    monkeypatch.setattr(
-        step, "fuse_attention", lambda graph, calls: seen.append((graph, calls)) or fuse_attention(graph, calls)
-    )
-    trace_attention(mode="infer", layers=1)
-    graph, calls = seen[0]
+    graph, calls = traced_graph
     nodes = list(graph.nodes)
     place = next(index for index, node in enumerate(nodes) if node.layer.endswith("BTNH,BSNH->BNTS"))
     nodes[place] = replace(nodes[place], loop=Loop(part="chain", length=2))
