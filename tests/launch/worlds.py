@@ -381,11 +381,11 @@ class LocalWorld:
         pass
 
     def meter(self) -> list[Metered]:
-        now = time.monotonic()
-        alive = set(self._processes())
-        for identity in alive:
-            self.seen[identity] = (self.seen.get(identity, (now, now))[0], now)
-        for identity in self.seen.keys() - alive:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        alive = self._processes()
+        for identity, (_, started_s) in alive.items():
+            self.seen[identity] = (self.seen.get(identity, (started_s, now))[0], now)
+        for identity in self.seen.keys() - alive.keys():
             self.gone.setdefault(identity, now)
         return [
             Metered(
@@ -408,20 +408,28 @@ class LocalWorld:
     def close(self, state_dir: Path) -> None:
         self.reclaim()
 
-    def _processes(self) -> dict[str, tuple[int, str]]:
-        """Return the supervisors and scripts of our folders that are alive, by machine."""
-        found: dict[str, tuple[int, str]] = {}
+    def _processes(self) -> dict[str, tuple[int, float]]:
+        """Return the machines whose supervisor or script is alive: process group and start since boot [s].
+
+        A machine starts with its first process, which is the watchdog.
+        """
+        groups: dict[str, int] = {}
+        started_s: dict[str, float] = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_text().split("\0")
-                state, _, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
             machine = next((Path(word) for word in words if "/machines/local-" in word), None)
-            ours = machine is not None and machine.parents[1] in self.folders
-            if machine is not None and ours and state != "Z" and not any("watchdog" in word for word in words):
-                found[machine.name] = (int(group), state)
-        return found
+            if machine is None or machine.parents[1] not in self.folders or fields[0] == "Z":
+                continue
+            # proc_pid_stat(5): field 5 is the group, field 22 the start since boot, in ticks.
+            at_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            started_s[machine.name] = min(started_s.get(machine.name, at_s), at_s)
+            if not any("watchdog" in word for word in words):
+                groups[machine.name] = int(fields[2])
+        return {name: (group, started_s[name]) for name, group in groups.items()}
 
 
 class _Faulty:
