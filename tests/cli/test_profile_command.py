@@ -70,6 +70,7 @@ def valid(path: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callable[..., Done]) -> None:
     """The model's own batch size and a quarter separate fixed from per-sample time; the file is valid."""
     output = in_folder / "profile.json"

@@ -49,6 +49,7 @@ def test_quick_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [f"{snippet.text}: {said}" for snippet, code, said in done if code not in snippets.GOOD] == []
 
 
+@pytest.mark.slow
 def test_python_of_the_page_on_python_runs(tmp_path: Path) -> None:
     """Its blocks in their order, as they stand, in one process; those marked `py` train and are not run."""
     pytest.importorskip("pandas")

@@ -76,6 +76,7 @@ def test_a_meter_with_enough_ends_the_run() -> None:
     assert recorder.meter.done
 
 
+@pytest.mark.slow
 def test_a_run_ended_early_starts_few_steps_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """JAX would have started some thirty steps before the fourth has ended."""
     monkeypatch.setattr(recorder_module, "MAX_TIME_AHEAD_S", 0.0)

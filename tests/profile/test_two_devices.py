@@ -10,10 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 RUNS = Path(__file__).with_name("run_on_two_devices.py")
 
 
+@pytest.mark.slow
 def test_two_devices_share_every_batch(tmp_path: Path) -> None:
     """Batches of 32 over two devices: 16 each; three epochs of ten steps before early stopping has seen enough."""
     environment = {

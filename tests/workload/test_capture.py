@@ -218,7 +218,12 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
         ),
         (MODEL + "model.fit(42)", "cannot read the data", "PyDataset"),
         (MODEL + "try:\n  model.fit(42)\nexcept Exception: pass", "cannot read the data", "PyDataset"),
-        (MODEL + "model.fit(np.zeros((8, 9)), np.zeros((8, 1)))", "cannot be traced", "train.py"),
+        pytest.param(
+            MODEL + "model.fit(np.zeros((8, 9)), np.zeros((8, 1)))",
+            "cannot be traced",
+            "train.py",
+            marks=pytest.mark.slow,  # tried on each backend in turn
+        ),
     ],
 )
 def test_scripts_that_lead_to_no_model_say_why(tmp_path: Path, body: str, message: str, hint: str) -> None:

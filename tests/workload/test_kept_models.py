@@ -80,7 +80,7 @@ def build_own() -> Any:
     return model
 
 
-@pytest.mark.parametrize("build", [build_text, build_pictures, build_own])
+@pytest.mark.parametrize("build", [pytest.param(build_text, marks=pytest.mark.slow), build_pictures, build_own])
 def test_a_trace_is_that_of_a_model_built_anew(build: Any) -> None:
     """Every number, name and note, whatever was traced before."""
 

@@ -64,9 +64,9 @@ def describe_variables(model: Any) -> list[tuple[Any, ...]]:
     "steps",
     [
         (),
-        (quantize("int8"), enable_lora),
         (enable_lora, quantize("int4")),
-        (quantize("float8"),),
+        pytest.param((quantize("int8"), enable_lora), marks=pytest.mark.slow),
+        pytest.param((quantize("float8"),), marks=pytest.mark.slow),
         pytest.param((enable_lora,), marks=pytest.mark.slow),
         pytest.param((quantize("int8"),), marks=pytest.mark.slow),
         pytest.param((enable_lora, quantize("int8")), marks=pytest.mark.slow),

@@ -243,6 +243,7 @@ def test_the_limit_is_a_setting_and_a_flag(
     assert "script_env: the variable `NOT_SET_HERE` is not set" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_profile_runs_a_script_on_the_same_terms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_supervisor_that_is_killed_takes_the_training_with_it(here: Here) -> N
     eventually(lambda: not here.alive())
 
 
+@pytest.mark.slow
 def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) -> None:
     """SIGKILL to the script alone (as when memory runs out): it goes on by itself, to the end."""
     machine = here.launch(TRAIN, "0.05")
@@ -247,7 +248,7 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
     assert "iterations 40" in here.log(machine)
 
 
-@pytest.mark.parametrize("source", ["3", "tfdata"])
+@pytest.mark.parametrize("source", ["3", pytest.param("tfdata", marks=pytest.mark.slow)])
 def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, source: str) -> None:
     """40 batches an epoch, SIGKILL after batch 22 of the second: its batches 23 to 40 follow, none twice."""
     machine = here.launch(ORDERED, source)

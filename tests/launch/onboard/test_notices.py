@@ -58,6 +58,7 @@ def test_where_nobody_answers_there_is_no_notice(provider: str, monkeypatch: pyt
     assert not supervise.WATCHERS[provider]()
 
 
+@pytest.mark.slow
 def test_a_notice_leads_to_a_checkpoint_in_the_bucket_and_the_next_machine_goes_on(tmp_path: Path) -> None:
     """The start-up script of a spot machine, run by bash with real Keras; only the cloud's own programs are fakes.
 
