@@ -39,7 +39,7 @@ GPUPLAN = [sys.executable, "-m", "gpuplan"]
 IMPORT_KERAS = [sys.executable, "-c", "import keras"]
 RUN = ["--samples", "50000", "--epochs", "10"]
 THREE = [part for name in ("H100-SXM", "TPU-v5e", "TPU-v6e") for part in ("--accelerator", name)]
-SHARDED = ["--optimizer", "adamw", "--shard", "auto", *THREE]
+SHARDED = ["--batch-size", "16", "--optimizer", "adamw", "--shard", "auto", *THREE]
 MIB_PER_GIB = 1024.0
 # Runs a command, then tells the largest resident memory of it and its children on the last line [MiB].
 PEAK_PROBE = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,7 @@ def estimate_model(
     question, request = asked.question, asked.request
     if request.fit:
         require_fittable(asked.options, compiling)
-    with keep_models_built() if request.fit or request.best_batch else nullcontext():
+    with keep_models_built():
         context = build_context(model, asked, script_arguments=script_arguments, compiling=compiling)
         ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
         if request.fit:
