@@ -68,7 +68,8 @@ def network() -> Any:
             keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(3)),
         ]
     )
-    model.compile("adam", "mse", metrics=["mae", Seen()])
+    on_jax = keras.backend.backend() == "jax"  # TensorFlow would compile each of many models by XLA
+    model.compile("adam", "mse", metrics=["mae", Seen()], jit_compile="auto" if on_jax else False)
     return model
 
 
