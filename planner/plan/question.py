@@ -157,12 +157,14 @@ def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
 
 
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
-    """Return an error if no step time could be predicted."""
-    steps = [one.device_estimate.step_time for one in estimate.offers]
+    """Return an error if no step time could be predicted where the step fits."""
+    fitting = [one for one in estimate.offers if one.device_estimate.memory.fits is not False]
+    steps = [one.device_estimate.step_time for one in sorted(fitting, key=lambda one: one.offer.devices)]
     failed = [step for step in steps if isinstance(step, NoPrediction)]
-    if len(failed) < len(steps):
+    if len(failed) < len(steps) or not failed:
         return None
+    where = f"any of {len(steps)} offers" + (" that hold it" if len(steps) < len(estimate.offers) else "")
     return NoAnswerError(
-        f"no step time can be predicted on any of {len(steps)} offers: {failed[0].reason}",
+        f"no step time can be predicted on {where}: {failed[0].reason}",
         hint=failed[0].hint or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
     )

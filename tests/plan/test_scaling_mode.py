@@ -103,6 +103,25 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
     assert "a batch of 16 cannot be divided among 32 devices" in many.notes
 
 
+def test_the_answer_says_that_a_batch_cannot_be_shared_where_one_device_is_too_small() -> None:
+    """One device of 2 GiB does not hold it; where it fits, of 17 and of 32 devices, the fewest are named."""
+    workload = make_workload(batch_size=16, samples=6400, epochs=100, steps=None)
+    small = make_accelerator("T4", memory_gib=2.0)
+    fewest = replace(MANY, instance_type="fewest_T4", devices=17.0)
+    answer = estimate_workload(
+        workload,
+        selection=make_selection((SINGLE, small), (MANY, T4), (fewest, T4)),
+        predictor=FakeStep(),
+        question=Question(scaling="strong"),
+        resized=smaller(workload),
+    )
+
+    assert answer.decision.sentence == (
+        "No: no step time can be predicted on any of 2 offers that hold it: "
+        "a batch of 16 cannot be divided among 17 devices."
+    )
+
+
 def test_what_was_saved_at_one_batch_size_is_scaled() -> None:
     """By hand: without another trace half of the operations' work, and the update as it is."""
     ops = (make_product(m=64), make_product(phase="update", m=64))
