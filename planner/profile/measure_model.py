@@ -98,10 +98,9 @@ def measure_model(
     if wait is not None:
         first_s = _run_first_step(subject, rules)
         wait()
-    loop = _measure_fit if subject.mode == "train" else _measure_predict
-    meter, loop_first_s, beside_s = loop(subject, rules, tell)
+    meter, loop_first_s, beside_s = _measure_loop(subject, rules, tell)
     first_s = loop_first_s if first_s is None else first_s
-    middle_s = meter.summary().median_s if meter.steps_s else None
+    middle_s = meter.summary()["median_s"] if meter.steps_s else None
     compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
     values: MeasuredValues = {
         "fit": meter.to_json(),
@@ -130,25 +129,33 @@ def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | 
     if subject.mode == "train":
         recorder = StepRecorder(Meter(rules), most_steps=1)
         subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
-        return recorder.first_step_s
-    once = PredictRecorder(Meter(rules))
-    subject.model.predict(*subject.first_batch, batch_size=subject.batch_size, verbose=0, callbacks=[once])
-    return once.first_step_s
+    else:
+        recorder = PredictRecorder(Meter(rules))
+        batch, size = subject.first_batch, subject.batch_size
+        subject.model.predict(*batch, batch_size=size, verbose=0, callbacks=[recorder])
+    return recorder.first_step_s
 
 
-def _measure_fit(
+def _measure_loop(
     subject: MeasuredModel, rules: MeasurementRules, tell: Tell
 ) -> tuple[Meter, float | None, float | None]:
-    """Run `fit()`; return its steps, the time until the end of the first, and that of an epoch beside them [s]."""
-    from .recorder import StepRecorder
+    """Run `fit()`, or `predict()` again and again, until the meter is done.
 
-    meter = Meter(rules)
+    Return its steps, the time until the end of the first, and that of an epoch of `fit()` beside them [s].
+    """
+    from .recorder import PredictRecorder, StepRecorder
+
+    meter, beside_s = Meter(rules), None
+    if subject.mode == "infer":
+        recorder: StepRecorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
+        while not meter.done:
+            subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
+        return meter, recorder.first_step_s, None
     recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
     subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
-    beside_s = None
     if meter.steps_s and not subject.fed and not subject.brief:
         whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
-        beside_s = _measure_epochs(subject, rules, meter.summary().median_s, whole)
+        beside_s = _measure_epochs(subject, rules, meter.summary()["median_s"], whole)
     return meter, recorder.first_step_s, beside_s
 
 
@@ -174,20 +181,6 @@ def _measure_epochs(
         if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
     ]
     return statistics.median(beside) if beside else None
-
-
-def _measure_predict(
-    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, float | None, None]:
-    """Run `predict()` again and again; return its steps, and the time until the end of the first [s]."""
-    from .recorder import PredictRecorder
-
-    meter, first_s = Meter(rules), None
-    while not meter.done:
-        recorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
-        subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
-        first_s = recorder.first_step_s if first_s is None else first_s
-    return meter, first_s, None
 
 
 def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Timing:

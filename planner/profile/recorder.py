@@ -134,7 +134,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def _closed(self) -> None:
         self.on_window(self.meter)
         if self.stop and self.meter.done:
-            self._model.stop_training = True
+            self._model.stop_training = self._model.stop_predicting = True
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Record the start of validation."""
@@ -156,32 +156,19 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.train_ended_s = time.perf_counter()
 
 
-class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """Callback that passes the ends of `predict()` steps to a meter."""
-
-    async_safe = True
+class PredictRecorder(StepRecorder):
+    """Recorder of the steps of `predict()`, each call as an epoch, which it ends when the meter is done."""
 
     def __init__(self, meter: Meter, *, on_window: OnWindow = lambda meter: None) -> None:
-        super().__init__()
-        self.meter, self.on_window = meter, on_window
-        self.began_s, self.first_step_s = 0.0, 0.0
-        self._lock = threading.Lock()
+        super().__init__(meter, stop=True, on_window=on_window)
 
     def on_predict_begin(self, logs: Any = None) -> None:
         """Start a call; windows do not span calls."""
-        self.meter.pause()
-        self.began_s = time.perf_counter()
+        self.on_epoch_begin(len(self.epochs))
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record a completed batch."""
+        """Record completed steps; may be called in any thread."""
         for leaf in keras.tree.flatten(logs):
             if hasattr(leaf, "block_until_ready"):  # JAX returns arrays that are still being computed
                 leaf.block_until_ready()
-        now_s = time.perf_counter()
-        with self._lock:
-            self.first_step_s = self.first_step_s or now_s - self.began_s
-            closed = self.meter.ended(now_s, int(getattr(self._model, "steps_per_execution", 1) or 1))
-        if closed:
-            self.on_window(self.meter)
-            if self.meter.done:
-                self._model.stop_predicting = True
+        self.on_train_batch_end(batch)
