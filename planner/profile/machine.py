@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -156,32 +156,21 @@ def _read_torch() -> dict[str, Any]:
 # --- the device according to its driver --------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _open_nvml() -> Iterator[Any]:
-    """Yield nvidia-ml-py, or None if it or the driver is missing."""
+def read_device_state() -> dict[str, Any] | None:
+    """Return driver, clocks, power, temperature and memory of the first visible NVIDIA GPU; None without one."""
     try:
         nvml: Any = import_module("pynvml")
         nvml.nvmlInit()
     except Exception:  # no package, no driver or a version mismatch: nothing is known
-        yield None
-        return
+        return None
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
     try:
-        yield nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
+        return {name: _query(nvml, question, handle) for name, question in _query_all(nvml).items()}
+    except nvml.NVMLError:
+        return None
     finally:
         nvml.nvmlShutdown()
-
-
-def read_device_state() -> dict[str, Any] | None:
-    """Return driver, clocks, power, temperature and memory of the first visible NVIDIA GPU; None without one."""
-    with _open_nvml() as nvml:
-        if nvml is None:
-            return None
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
-        except nvml.NVMLError:
-            return None
-        return {name: _query(nvml, question, handle) for name, question in _query_all(nvml).items()}
 
 
 def _query(nvml: Any, question: Any, handle: Any) -> Any:
