@@ -153,8 +153,8 @@ def _compared(reference: str, batch_size: int, samples: int, backend: str, max_t
     return _found(row, pairs) | {
         "batch_size": batch_size,
         "cores": len(os.sched_getaffinity(0)),
-        "other_share": busy.other_share,
-        "calm": busy.other_share < CALM,
+        "other_share": busy["other_share"],
+        "calm": busy["other_share"] < CALM,
     }
 
 

@@ -273,7 +273,7 @@ def overhead_child(pairs: int, *, bar: bool, width: int, samples: int) -> None:
         "sure": (high - low) / 2,
         "pairs": ratios,
         "steps_per_s": len(x) / 64 / statistics.median(plain),
-        "other_share": watch.stop().other_share,
+        "other_share": watch.stop()["other_share"],
     }
     print(json.dumps(answer))
 

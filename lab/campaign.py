@@ -245,7 +245,7 @@ class _Round:
             "fit": convert_timing(values["fit"], rules),
             "beside_steps_s": values["epoch"]["beside_steps_s"],
             "memory_peak_bytes": values["memory"]["device_peak_bytes"],
-            "host_load": result.busy.to_json() if result.busy else None,
+            "host_load": result.load,
             "state_while_timed": values.get("state_while_timed"),
             **({"kernels": values["kernels"]} if "kernels" in values else {}),
         }

@@ -156,7 +156,7 @@ def convert_timing(timing: Timing, rules: MeasurementRules) -> dict[str, Any]:
             "windows_ms": [round(MS_PER_S * step_s, 6) for step_s in timing["warm_up"]["windows_s"]],
             "settled": timing["warm_up"]["settled"],
         },
-        "findings": find_caveats(cast("RowRecord", {"fit": timing}), busy=None, rules=rules),
+        "findings": find_caveats(cast("RowRecord", {"fit": timing}), rules=rules),
     }
 
 

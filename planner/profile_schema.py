@@ -17,11 +17,10 @@ class WarmUp(TypedDict):
     settled: bool | None
 
 
-class TimingSummary(TypedDict):
-    """Statistics of step times; without windows only the median, if known.
+class Timing(TypedDict):
+    """Step times of `fit()` or of the compiled step alone: `WindowStatistics` and the raw windows.
 
-    `low_s` and `high_s` are the 95 % interval of the median, `width` is its width over the median, `spread` the
-    range between the quartiles over the median, and `drift` the second half over the first half, minus 1.
+    Without windows only the median is there, if known. Statistics of several processes have those of each.
     """
 
     median_s: float | None
@@ -32,11 +31,6 @@ class TimingSummary(TypedDict):
     drift: NotRequired[float]
     windows: NotRequired[int]
     width: NotRequired[float | None]
-
-
-class Timing(TimingSummary):
-    """Step times of `fit()` or of the compiled step alone, with the raw windows."""
-
     windows_s: list[float]
     steps_per_window: list[int]
     warm_up: WarmUp
@@ -81,6 +75,36 @@ class PredictionRecord(TypedDict):
     basis: str
 
 
+class OtherProcess(TypedDict):
+    """Another process, and the mean number of cores that it used [-]."""
+
+    pid: int
+    name: str
+    cores: float
+
+
+class LoadRecord(TypedDict):
+    """Processor use during a measurement.
+
+    Args:
+        wall_s: Length of the interval [s].
+        cores: Logical cores of the machine [-].
+        own_cores: Mean number of cores used by the measured processes [-].
+        other_cores: Mean number used by everything else, including other guests of a hypervisor [-].
+        stolen_cores: Part of it taken by the hypervisor [-].
+        other_share: Share of the whole processor used by others [-].
+        most: Other processes with the highest use, descending.
+    """
+
+    wall_s: float
+    cores: int
+    own_cores: float
+    other_cores: float
+    stolen_cores: float
+    other_share: float
+    most: list[OtherProcess]
+
+
 class MeasuredValues(TypedDict, total=False):
     """Values measured by one process; after an interruption, those that had arrived."""
 
@@ -111,7 +135,7 @@ class RowRecord(TypedDict):
     state_while_timed: dict[str, Any] | None
     workload: int | None
     prepare: dict[str, Any]
-    load: dict[str, Any] | None
+    load: LoadRecord | None
     limit: str | None
     findings: list[str]
     predicted: NotRequired[PredictionRecord]

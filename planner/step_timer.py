@@ -109,7 +109,7 @@ class StepTimer(StepRecorder):
             _merge_pairs(meter)
         if self._reported or len(self.epochs) > 1 or not meter.steps_s:
             return
-        width = meter.summary().width
+        width = meter.summary()["width"]
         if width is not None and width <= REPORTED_WIDTH:
             self._reported = True
             self._report_remaining()
@@ -194,9 +194,8 @@ class StepTimer(StepRecorder):
         loading = self._input.build_record(batch_size=self.batch_size, step_s=self.step_s())
         row["pipeline"] = None if loading is None else [loading]
         if self._watch is not None:
-            busy = self._watch.stop()
-            row["load"] = busy.to_json()
-            row["findings"] = find_caveats(row, busy=busy, rules=RULES)
+            row["load"] = self._watch.stop()
+            row["findings"] = find_caveats(row, rules=RULES)
         document["rows"] = [row]
         return complete_profile(document)
 

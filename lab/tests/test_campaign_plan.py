@@ -33,7 +33,7 @@ STEP = Step(
     model="benchmarks/workloads.py:unet?width=8", batch_size=8, mode="train", precision="tf32", backend="jax"
 )
 TIMING: Any = {
-    **summarize([0.01, 0.011, 0.012] * 4, [5] * 12).to_json(),
+    **summarize([0.01, 0.011, 0.012] * 4, [5] * 12),
     "windows_s": [0.01, 0.011, 0.012] * 4,
     "steps_per_window": [5] * 12,
     "warm_up": {"windows_s": [0.02], "settled": True},

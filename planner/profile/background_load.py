@@ -6,82 +6,55 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from ..records import to_plain
+from ..profile_schema import LoadRecord, OtherProcess
 
 MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
 MAX_REPORTED = 3  # reported processes [-]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherProcess:
-    """Another process, and the mean number of cores that it used [-]."""
-
-    pid: int
-    name: str
-    cores: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorUse:
-    """Processor use during an interval.
-
-    Args:
-        wall_s: Length of the interval [s].
-        cores: Logical cores of the machine [-].
-        own_cores: Mean number of cores used by the measured processes [-].
-        other_cores: Mean number used by everything else, including other guests of a hypervisor [-].
-        stolen_cores: Part of it taken by the hypervisor [-].
-        most: Other processes with the highest use, descending.
-    """
-
-    wall_s: float
-    cores: int
-    own_cores: float
-    other_cores: float
-    stolen_cores: float
-    most: tuple[OtherProcess, ...] = ()
-
-    @property
-    def other_share(self) -> float:
-        """Share of the whole processor used by others [-]."""
-        return self.other_cores / self.cores
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        plain = to_plain(self)
-        most = plain.pop("most")
-        return {**plain, "other_share": self.other_share, "most": most}
-
-
-def combine_uses(busies: Sequence[ProcessorUse]) -> ProcessorUse | None:
+def combine_loads(loads: Sequence[LoadRecord]) -> LoadRecord | None:
     """Combine processor use over several intervals: time-weighted means; None if there are none."""
-    if not busies:
+    if not loads:
         return None
-    wall_s = sum(busy.wall_s for busy in busies)
-
-    def mean(name: str) -> float:
-        return float(sum(getattr(busy, name) * busy.wall_s for busy in busies) / wall_s)
-
+    wall_s = sum(load["wall_s"] for load in loads)
     cores: defaultdict[tuple[int, str], float] = defaultdict(float)
-    for busy in busies:
-        for one in busy.most:
-            cores[one.pid, one.name] += one.cores * busy.wall_s / wall_s
-    most = [OtherProcess(pid=pid, name=name, cores=kept) for (pid, name), kept in cores.items()]
-    return ProcessorUse(
-        wall_s=wall_s,
-        cores=busies[0].cores,
+    for load in loads:
+        for one in load["most"]:
+            cores[one["pid"], one["name"]] += one["cores"] * load["wall_s"] / wall_s
+
+    def mean(name: Literal["own_cores", "other_cores", "stolen_cores"]) -> float:
+        return sum(load[name] * load["wall_s"] for load in loads) / wall_s
+
+    return _build_record(
+        wall_s,
+        loads[0]["cores"],
         own_cores=mean("own_cores"),
         other_cores=mean("other_cores"),
         stolen_cores=mean("stolen_cores"),
-        most=_select_top(most),
+        others=[{"pid": pid, "name": name, "cores": kept} for (pid, name), kept in cores.items()],
     )
 
 
-def _select_top(others: Sequence[OtherProcess]) -> tuple[OtherProcess, ...]:
-    return tuple(sorted(others, key=lambda one: -one.cores)[:MAX_REPORTED])
+def _build_record(
+    wall_s: float,
+    cores: int,
+    *,
+    own_cores: float,
+    other_cores: float,
+    stolen_cores: float,
+    others: Sequence[OtherProcess],
+) -> LoadRecord:
+    return {
+        "wall_s": wall_s,
+        "cores": cores,
+        "own_cores": own_cores,
+        "other_cores": other_cores,
+        "stolen_cores": stolen_cores,
+        "other_share": other_cores / cores,
+        "most": sorted(others, key=lambda one: -one["cores"])[:MAX_REPORTED],
+    }
 
 
 class LoadMonitor:
@@ -96,7 +69,7 @@ class LoadMonitor:
         self._machine = psutil.cpu_times()
         self._processes = _read_processes()
 
-    def stop(self) -> ProcessorUse:
+    def stop(self) -> LoadRecord:
         """Return the use since the start; may be called repeatedly."""
         import psutil
 
@@ -105,20 +78,21 @@ class LoadMonitor:
         stolen_s = max(getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0), 0.0)
         busy_s = max(_compute_busy_s(now) - _compute_busy_s(before), 0.0)
         ours = _find_descendants(self._roots)
-        own_s, others = 0.0, []
+        own_s = 0.0
+        others: list[OtherProcess] = []
         for pid, (name, total_s) in _read_processes().items():
             spent_s = max(total_s - self._processes.get(pid, (name, 0.0))[1], 0.0)
             if pid in ours:
                 own_s += spent_s
             elif spent_s / wall_s >= MIN_REPORTED_CORES:
-                others.append(OtherProcess(pid=pid, name=name, cores=spent_s / wall_s))
-        return ProcessorUse(
-            wall_s=wall_s,
-            cores=os.cpu_count() or 1,
+                others.append({"pid": pid, "name": name, "cores": spent_s / wall_s})
+        return _build_record(
+            wall_s,
+            os.cpu_count() or 1,
             own_cores=own_s / wall_s,
             other_cores=max(busy_s - own_s, 0.0) / wall_s,
             stolen_cores=stolen_s / wall_s,
-            most=_select_top(others),
+            others=others,
         )
 
 

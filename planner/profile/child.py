@@ -91,8 +91,8 @@ class Parent:
             phase=phase,
             step_s=meter.steps_s[-1],
             steps=meter.counts[-1],
-            median_s=found.median_s,
-            width=found.width,
+            median_s=found["median_s"],
+            width=found["width"],
         )
 
 

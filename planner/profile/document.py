@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 
 from ..errors import UsageError
 from ..profile_schema import PROFILE_SCHEMA, EpochRecord, MemoryRecord, ProfileDocument, RowRecord, Split, Timing
-from .background_load import combine_uses
+from .background_load import combine_loads
 from .findings import find_bottleneck, find_caveats
 from .measuring_process import ProcessResult
 from .statistics import pool_timings
@@ -87,7 +87,6 @@ def build_row(
     """
     first = results[0]
     prepare = first.values.get("prepare", {})
-    busy = combine_uses([result.busy for result in results if result.busy is not None])
     row = create_row(status=first.status, batch_size=first.values.get("batch_size") or asked["batch_size"])
     row |= {
         "pipeline": first.values.get("pipeline"),
@@ -96,7 +95,7 @@ def build_row(
         "prepare": prepare,
         "asked_precision": asked["precision"],
         "message": _build_message(results),
-        "load": busy.to_json() if busy is not None else None,
+        "load": combine_loads([result.load for result in results if result.load is not None]),
         "fit": _pool([result.values.get("fit") for result in results], rules),
         "step": _pool([result.values.get("step") for result in results], rules),
         "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
@@ -107,7 +106,7 @@ def build_row(
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
     if row["fit"] is not None:
-        row["findings"] = find_caveats(row, busy=busy, rules=rules, options=options)
+        row["findings"] = find_caveats(row, rules=rules, options=options)
     return row
 
 

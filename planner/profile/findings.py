@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..profile_schema import RowRecord, Timing
+from ..profile_schema import LoadRecord, RowRecord, Timing
 from ..units import MS_PER_S
-from .background_load import ProcessorUse
 from .statistics import compute_process_spread
 from .windows import MeasurementRules
 
@@ -20,14 +19,12 @@ LOADING_SHARE = 0.5  # pipeline time per fit() step above which input is the bot
 HOST_SHARE = 0.5  # share of a step independent of the batch size above which it is launch-bound [-]
 
 
-def find_caveats(
-    row: RowRecord, *, busy: ProcessorUse | None, rules: MeasurementRules, options: str = ""
-) -> list[str]:
+def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") -> list[str]:
     """Return the caveats of a measured row; `options`: those of the command line, which no advice repeats."""
     found: list[str] = []
-    fit = row["fit"]
-    if busy is not None and busy.other_share >= OTHERS_SHARE:
-        found.append(_describe_load(busy))
+    fit, load = row["fit"], row.get("load")
+    if load is not None and load["other_share"] >= OTHERS_SHARE:
+        found.append(_describe_load(load))
     if fit is None or fit.get("median_s") is None:
         return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
     spread = fit.get("spread")
@@ -51,17 +48,17 @@ def find_caveats(
     return found
 
 
-def _describe_load(busy: ProcessorUse) -> str:
-    share = f"{100 * busy.other_share:.0f} %"
-    if busy.stolen_cores > busy.other_cores / 2:
+def _describe_load(load: LoadRecord) -> str:
+    share, most = f"{100 * load['other_share']:.0f} %", load["most"]
+    if load["stolen_cores"] > load["other_cores"] / 2:
         return (
             f"unsteady: other guests of the hypervisor used {share} of the CPU; "
             f"try again later, or on another machine"
         )
-    if not busy.most:
+    if not most:
         return f"unsteady: short-lived processes used {share} of the CPU; try again when it is idle"
-    top = busy.most[0]
-    who = f"`{top.name}` (process {top.pid})" if len(busy.most) == 1 else f"`{top.name}` and others"
+    name = most[0]["name"]
+    who = f"`{name}` (process {most[0]['pid']})" if len(most) == 1 else f"`{name}` and others"
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 

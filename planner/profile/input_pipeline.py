@@ -79,14 +79,14 @@ def build_pipeline_record(
         cores: Number of cores that it kept busy [-].
     """
     found = summarize(steps_s, counts) if steps_s else None
-    rate = batch_size / found.median_s if found else None
+    rate = batch_size / found["median_s"] if found else None
     return {
         "workers": workers,
         "samples_per_s": rate,
         "cores": cores,
         "samples_per_s_per_core": rate / cores if rate is not None and cores > 0 else None,
         "windows": len(steps_s),
-        "spread": found.spread if found else None,
+        "spread": found["spread"] if found else None,
     }
 
 

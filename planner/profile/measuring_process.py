@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
-from ..profile_schema import MeasuredValues
+from ..profile_schema import LoadRecord, MeasuredValues
 from ..units import GIB
 from ..workload.capture.process import ScriptProcess, build_process_environment
 from ..workload.options import ScriptOptions
 from ..workload.reference import parse_reference
-from .background_load import LoadMonitor, ProcessorUse
+from .background_load import LoadMonitor
 from .machine import read_device_state
 from .statistics import MIN_WINDOWS
 from .windows import MeasurementRules, Meter
@@ -42,7 +42,7 @@ class ProcessResult:
         status: `measured`, `out_of_memory`, `failed` or `interrupted`.
         values: Measured values; after an interruption, those that had arrived.
         environment: Environment of the child; None if it ended before it had a model.
-        busy: Processor use during the measurement; None if there was none.
+        load: Processor use during the measurement; None if there was none.
         message: Reason for not being measured.
         is_late: Whether it was stopped at its time limit.
     """
@@ -50,7 +50,7 @@ class ProcessResult:
     status: str = "failed"
     values: MeasuredValues = field(default_factory=MeasuredValues)
     environment: dict[str, Any] | None = None
-    busy: ProcessorUse | None = None
+    load: LoadRecord | None = None
     message: str | None = None
     is_late: bool = False
 
@@ -199,7 +199,7 @@ class MeasuringProcess:
 
     def _finish(self, status: str, message: str | None) -> ProcessResult:
         self.result.status, self.result.message = status, message
-        self.result.busy = self._watch.stop() if self._watch is not None else None
+        self.result.load = self._watch.stop() if self._watch is not None else None
         return self.result
 
     def _explain_exit(self) -> ProcessResult:

@@ -6,10 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypedDict
 
-from ..profile_schema import Timing, TimingSummary
-from ..records import to_plain
+from ..profile_schema import Timing
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
@@ -88,8 +87,7 @@ def is_settled(values: Sequence[float], *, last: int, within: float) -> bool:
     return abs(compute_drift(tail)) <= within and all(abs(v - middle) <= 2 * within * middle for v in tail[-2:])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStatistics:
+class WindowStatistics(TypedDict):
     """Statistics of window times.
 
     Args:
@@ -99,6 +97,7 @@ class WindowStatistics:
         spread: Interquartile range over the median; None for fewer than two windows [-].
         drift: Median of the second half over that of the first, minus 1 [-].
         windows: Number of windows [-].
+        width: Width of the interval over the median; None without an interval [-].
     """
 
     median_s: float
@@ -108,36 +107,24 @@ class WindowStatistics:
     spread: float | None
     drift: float
     windows: int
-
-    @property
-    def width(self) -> float | None:
-        """Width of the interval over the median [-]; None without an interval."""
-        if self.low_s is None or self.high_s is None:
-            return None
-        return (self.high_s - self.low_s) / self.median_s
-
-    def to_json(self) -> TimingSummary:
-        """Return plain JSON types, including the width."""
-        return cast("TimingSummary", to_plain(self) | {"width": self.width})
+    width: float | None
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:
     """Summarize one or more windows, by the mean time of a step [s] and the number of steps of each."""
-    interval = compute_median_interval(steps_s)
-    middle = statistics.median(steps_s)
-    spread = None
-    if len(steps_s) > 1:
-        low, _, high = statistics.quantiles(steps_s, n=4)
-        spread = (high - low) / middle
-    return WindowStatistics(
-        median_s=middle,
-        low_s=interval[0] if interval else None,
-        high_s=interval[1] if interval else None,
-        mean_s=sum(s * n for s, n in zip(steps_s, counts, strict=True)) / sum(counts),
-        spread=spread,
-        drift=compute_drift(steps_s),
-        windows=len(steps_s),
-    )
+    low_s, high_s = compute_median_interval(steps_s) or (None, None)
+    middle_s = statistics.median(steps_s)
+    quartiles_s = statistics.quantiles(steps_s, n=4) if len(steps_s) > 1 else None
+    return {
+        "median_s": middle_s,
+        "low_s": low_s,
+        "high_s": high_s,
+        "mean_s": sum(s * n for s, n in zip(steps_s, counts, strict=True)) / sum(counts),
+        "spread": (quartiles_s[2] - quartiles_s[0]) / middle_s if quartiles_s else None,
+        "drift": compute_drift(steps_s),
+        "windows": len(steps_s),
+        "width": (high_s - low_s) / middle_s if low_s is not None and high_s is not None else None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,15 +189,17 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     counts = [count for timing in counted for count in timing["steps_per_window"]]
     found = summarize(windows_s, counts)
     ends = compute_processes_interval(medians_s) or (1.0, 1.0)
-    low_s, high_s = (found.median_s * end for end in ends)
-    low_s = low_s if found.low_s is None else min(low_s, found.low_s)
-    high_s = high_s if found.high_s is None else max(high_s, found.high_s)
-    pooled_width = (high_s - low_s) / found.median_s
+    low_s, high_s = (found["median_s"] * end for end in ends)
+    low_s = low_s if found["low_s"] is None else min(low_s, found["low_s"])
+    high_s = high_s if found["high_s"] is None else max(high_s, found["high_s"])
+    pooled_width = (high_s - low_s) / found["median_s"]
     warm_s = [step_s for timing in counted for step_s in timing["warm_up"]["windows_s"]]
     settled = [timing["warm_up"]["settled"] for timing in counted]
-    summary = found.to_json() | {"low_s": low_s, "high_s": high_s, "width": pooled_width}
     return {
-        **summary,
+        **found,
+        "low_s": low_s,
+        "high_s": high_s,
+        "width": pooled_width,
         "windows_s": windows_s,
         "steps_per_window": counts,
         "process_medians_s": medians_s,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from ..profile_schema import Timing, TimingSummary
+from ..profile_schema import Timing
 from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
 
 StopReason = Literal["converged", "time"]
@@ -156,7 +156,7 @@ class Meter:
         late = self._measured_s >= rules.most_s
         if count < MIN_WINDOWS or self._measured_s < rules.least_s or (count < rules.fewest and not late):
             return None
-        width = self.summary().width
+        width = self.summary()["width"]
         if width is not None and width <= rules.width:
             return "converged"
         return "time" if late else None
@@ -172,9 +172,8 @@ class Meter:
 
     def to_json(self) -> Timing:
         """Return summary, raw samples and stop reason as plain JSON types."""
-        summary: TimingSummary = self.summary().to_json() if self.steps_s else {"median_s": None}
         timing = {
-            **summary,
+            **(self.summary() if self.steps_s else {"median_s": None}),
             "windows_s": self.steps_s,
             "steps_per_window": self.counts,
             "warm_up": {"windows_s": self.warm, "settled": self.settled},

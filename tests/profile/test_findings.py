@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from gpuplan.profile import background_load
-from gpuplan.profile.background_load import LoadMonitor, OtherProcess, ProcessorUse
+from gpuplan.profile.background_load import LoadMonitor
 from gpuplan.profile.findings import find_bottleneck, find_caveats
 from gpuplan.profile.run import ProfileRequest, profile
 from gpuplan.profile.statistics import ProcessLimits
 from gpuplan.profile.windows import MeasurementRules, Meter
+from gpuplan.profile_schema import OtherProcess
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 
@@ -27,18 +28,20 @@ def row(**changes: Any) -> dict[str, Any]:
     return {"batch_size": 32, "fit": meter.to_json(), "step": {"median_s": 0.009}, "pipeline": None} | changes
 
 
-def busy(other: float, *most: OtherProcess, stolen: float = 0.0) -> ProcessorUse:
-    return ProcessorUse(wall_s=2.0, cores=2, own_cores=1.0, other_cores=other, stolen_cores=stolen, most=most)
+def busy(other: float, *most: OtherProcess, stolen: float = 0.0) -> dict[str, Any]:
+    """A row of two cores, of which others used so much."""
+    share = {"other_cores": other, "stolen_cores": stolen, "other_share": other / 2}
+    return row(load={"wall_s": 2.0, "cores": 2, "own_cores": 1.0, **share, "most": list(most)})
 
 
 def test_a_calm_and_steady_measurement_has_no_findings() -> None:
     """Nothing to say."""
-    assert find_caveats(row(), busy=busy(0.05), rules=RULES) == []
+    assert find_caveats(busy(0.05), rules=RULES) == []
 
 
 def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
     """0.8 of two cores are 40 % of the CPU."""
-    (finding,) = find_caveats(row(), busy=busy(0.8, OtherProcess(pid=77, name="ffmpeg", cores=0.8)), rules=RULES)
+    (finding,) = find_caveats(busy(0.8, {"pid": 77, "name": "ffmpeg", "cores": 0.8}), rules=RULES)
 
     assert finding == (
         "unsteady: another process used 40 % of the CPU: `ffmpeg` (process 77); try again when it has ended"
@@ -47,7 +50,7 @@ def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
 
 def test_the_hypervisor_is_named_when_it_is_the_culprit() -> None:
     """Time taken by other guests is not visible from inside."""
-    (finding,) = find_caveats(row(), busy=busy(0.8, stolen=0.7), rules=RULES)
+    (finding,) = find_caveats(busy(0.8, stolen=0.7), rules=RULES)
 
     assert "other guests of the hypervisor used 40 %" in finding
 
@@ -57,15 +60,15 @@ def test_advice_knows_the_options_in_use() -> None:
     unsure = row()
     unsure["fit"] |= {"stopped": "time", "width": 0.08}
 
-    assert "try `--max-time 4`" in find_caveats(unsure, busy=None, rules=RULES)[0]
-    assert "--max-time" not in find_caveats(unsure, busy=None, rules=RULES, options="--max-time 1")[0]
+    assert "try `--max-time 4`" in find_caveats(unsure, rules=RULES)[0]
+    assert "--max-time" not in find_caveats(unsure, rules=RULES, options="--max-time 1")[0]
 
 
 def test_drift_and_spread_are_told_with_their_size() -> None:
     """The second half 8 % slower, half of the windows 20 % apart."""
     shaky = row()
     shaky["fit"] |= {"drift": 0.08, "spread": 0.2}
-    said = " ".join(find_caveats(shaky, busy=None, rules=RULES))
+    said = " ".join(find_caveats(shaky, rules=RULES))
 
     assert "1.080 times the time of the first" in said
     assert "more than 20%" in said
@@ -114,12 +117,12 @@ def test_a_real_busy_process_is_found() -> None:
         other.kill()
         other.wait()
 
-    assert theirs.own_cores == 0.0
-    assert theirs.other_cores > 0.3
-    assert theirs.most
-    assert ours.own_cores > 0.1  # on a machine that is busy anyway, two that spin get less than one core each
-    assert ours.other_cores < theirs.other_cores - 0.5 * ours.own_cores
-    assert theirs.to_json()["other_share"] == pytest.approx(theirs.other_cores / theirs.cores)
+    assert theirs["own_cores"] == 0.0
+    assert theirs["other_cores"] > 0.3
+    assert theirs["most"]
+    assert ours["own_cores"] > 0.1  # on a machine that is busy anyway, two that spin get less than one core each
+    assert ours["other_cores"] < theirs["other_cores"] - 0.5 * ours["own_cores"]
+    assert theirs["other_share"] == pytest.approx(theirs["other_cores"] / theirs["cores"])
 
 
 def test_what_the_caller_runs_beside_a_profile_is_not_the_profile(

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from gpuplan.profile.background_load import OtherProcess, ProcessorUse, combine_uses
+from gpuplan.profile.background_load import combine_loads
 from gpuplan.profile.findings import find_caveats
 from gpuplan.profile.statistics import (
     ProcessLimits,
@@ -16,6 +16,7 @@ from gpuplan.profile.statistics import (
     pool_timings,
 )
 from gpuplan.profile.windows import MeasurementRules, Meter
+from gpuplan.profile_schema import LoadRecord
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)
 
@@ -92,32 +93,27 @@ def test_processes_that_differ_are_a_finding_with_the_way_out() -> None:
     """Two live at 31 ms and one at 37: no number of windows would have shown it."""
     fit = pool_timings([timing(0.031), timing(0.037), timing(0.031)], width=0.02)
     row = {"batch_size": 32, "fit": fit, "step": None, "pipeline": None}
-    said = find_caveats(row, busy=None, rules=RULES)
+    said = find_caveats(row, rules=RULES)
 
     assert "unsteady: 3 processes took 31 to 37 ms per step: a run may take any time in this range" in said
     assert any(one.endswith("wide after 3 processes; try `--processes 6`") for one in said)
-    assert not any(
-        "--processes" in one for one in find_caveats(row, busy=None, rules=RULES, options="--processes 3")
-    )
+    assert not any("--processes" in one for one in find_caveats(row, rules=RULES, options="--processes 3"))
 
 
 def test_the_load_of_several_processes_is_the_mean_over_their_time() -> None:
     """One of 1 s, half of a core taken by ffmpeg, and one of 3 s in peace."""
-    busy = ProcessorUse(
-        wall_s=1.0,
-        cores=2,
-        own_cores=1.0,
-        other_cores=0.6,
-        stolen_cores=0.0,
-        most=(OtherProcess(pid=7, name="ffmpeg", cores=0.5),),
-    )
-    calm = ProcessorUse(wall_s=3.0, cores=2, own_cores=1.0, other_cores=0.0, stolen_cores=0.0)
-    found = combine_uses([busy, calm])
+    calm: LoadRecord = {
+        "wall_s": 3.0, "cores": 2, "own_cores": 1.0, "other_cores": 0.0, "stolen_cores": 0.0, "other_share": 0.0,
+        "most": [],
+    }  # fmt: skip
+    busy = calm | {"wall_s": 1.0, "other_cores": 0.6, "most": [{"pid": 7, "name": "ffmpeg", "cores": 0.5}]}
+    found = combine_loads([busy, calm])
 
     assert found is not None
-    assert (found.wall_s, found.own_cores, found.other_cores) == (4.0, 1.0, pytest.approx(0.15))
-    assert [(one.name, one.cores) for one in found.most] == [("ffmpeg", pytest.approx(0.125))]
-    assert combine_uses([]) is None
+    assert (found["wall_s"], found["own_cores"], found["other_cores"]) == (4.0, 1.0, pytest.approx(0.15))
+    assert found["other_share"] == pytest.approx(0.075)
+    assert found["most"] == [{"pid": 7, "name": "ffmpeg", "cores": pytest.approx(0.125)}]
+    assert combine_loads([]) is None
 
 
 def _windows(*steps_s: float, settled: bool | None = True) -> Any:
