@@ -92,13 +92,13 @@ class StepTimer(StepRecorder):
         super().on_train_end(logs)
         if not self.epochs or not self.epochs[0].steps:
             return
-        self._update("complete")
-        if self.predict and self.document is not None:
+        document = self._update("complete")
+        if self.predict:
             from .profile.end_to_end import compare_with_prediction
 
-            for sentence in compare_with_prediction(self.document, self._model):
+            for sentence in compare_with_prediction(document, self._model):
                 self._say(sentence)
-            self._write()
+            self._write(document)
         if self.path is not None:
             self._say(f"wrote {self.path}")
 
@@ -153,15 +153,15 @@ class StepTimer(StepRecorder):
 
     # --- the profile --------------------------------------------------------------------------------------
 
-    def _update(self, status: Status) -> None:
-        self.document = self._build_profile(status)
-        self._write()
+    def _update(self, status: Status) -> ProfileDocument:
+        self.document = document = self._build_profile(status)
+        self._write(document)
+        return document
 
-    def _write(self) -> None:
-        if self.document is not None:
-            from .render.output import write_document
+    def _write(self, document: ProfileDocument) -> None:
+        from .render.output import write_document
 
-            write_document(self.path, self.document)
+        write_document(self.path, document)
 
     def _build_profile(self, status: Status) -> ProfileDocument:
         from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name

@@ -162,7 +162,8 @@ def find_accelerator_name(device: Mapping[str, Any]) -> str | None:
 def complete_profile(document: ProfileDocument) -> ProfileDocument:
     """Return a copy of the document with the values derived from all rows."""
     splits = list(_compute_splits(document["rows"]))
-    rows = [_add_bottleneck(row, splits) for row in document["rows"]]
+    fixed_s = {split["precision"]: split["fixed_s"] for split in splits}
+    rows = [_add_bottleneck(row, fixed_s.get(row["precision"])) for row in document["rows"]]
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
     fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
     return document | {
@@ -172,11 +173,8 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     }
 
 
-def _add_bottleneck(row: RowRecord, splits: Sequence[Split]) -> RowRecord:
+def _add_bottleneck(row: RowRecord, fixed_s: float | None) -> RowRecord:
     """Return a row with its bottleneck and a sentence on it."""
-    if row["fit"] is None:
-        return row
-    fixed_s = {split["precision"]: float(split["fixed_s"]) for split in splits}.get(row["precision"])
     limit, sentence = find_bottleneck(row, fixed_s=fixed_s)
     return row | {"limit": limit, "findings": [*row["findings"], sentence] if sentence else row["findings"]}
 

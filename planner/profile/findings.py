@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from ..profile_schema import LoadRecord, RowRecord, Timing
 from ..units import MS_PER_S
 from .statistics import compute_process_spread
 from .windows import MeasurementRules
-
-Bottleneck = Literal["input", "host", "device"]
 
 OTHERS_SHARE = 0.10  # share of the processor above which other load visibly affects CPU times [-]
 DRIFT = 0.03  # relative change of the median over time, or deviation between processes [-]
@@ -85,8 +81,8 @@ def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) ->
     )
 
 
-def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[Bottleneck | None, str]:
-    """Return the bottleneck of a `fit()` step, and a sentence on it.
+def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[str | None, str]:
+    """Return the bottleneck of a `fit()` step (`input`, `host`, `device`), and a sentence on it; None if unknown.
 
     Args:
         row: Measured row of the profile.

@@ -24,7 +24,7 @@ FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
 
-def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float = MOST_S) -> list[PipelineRecord]:
+def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
     """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
     A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
@@ -59,26 +59,24 @@ def _measure_workers(
     ends_s = list(pull.ends_s)
     for end_s in ends_s:
         meter.ended(end_s)
-    steps_s, counts = meter.steps_s, meter.counts
+    steps_s = meter.steps_s
     if not steps_s and len(ends_s) > 1:  # too slow for windows after the warm-up
-        counts = [len(ends_s) - 1]
-        steps_s = [(ends_s[-1] - ends_s[0]) / counts[0]]
-    return build_pipeline_record(steps_s, counts, batch_size=batch_size, workers=workers, cores=pull.cores)
+        steps_s = [(ends_s[-1] - ends_s[0]) / (len(ends_s) - 1)]
+    return build_pipeline_record(steps_s, batch_size=batch_size, workers=workers, cores=pull.cores)
 
 
 def build_pipeline_record(
-    steps_s: list[float], counts: list[int], *, batch_size: int, workers: int | None, cores: float
+    steps_s: list[float], *, batch_size: int, workers: int | None, cores: float
 ) -> PipelineRecord:
     """Return the throughput of a pipeline; its rates are None without a measurement.
 
     Args:
         steps_s: Time to prepare a batch, one value per window [s].
-        counts: Batches of each window [-].
         batch_size: Samples of a batch [-].
         workers: Number of workers; None if the pipeline has none of its own [-].
         cores: Number of cores that it kept busy [-].
     """
-    found = summarize(steps_s, counts) if steps_s else None
+    found = summarize(steps_s, [1] * len(steps_s)) if steps_s else None
     rate = batch_size / found["median_s"] if found else None
     return {
         "workers": workers,
@@ -252,13 +250,8 @@ class InputWaits:
             if step_s is None or median(self.waits_s) < STARVED_SHARE * step_s:
                 return None
             steps_s = [step_s]
-        return build_pipeline_record(
-            steps_s,
-            [1] * len(steps_s),
-            batch_size=batch_size,
-            workers=self.workers,
-            cores=float(max(1, self.workers or 1)),
-        )
+        cores = float(max(1, self.workers or 1))
+        return build_pipeline_record(steps_s, batch_size=batch_size, workers=self.workers, cores=cores)
 
 
 def find_workers(adapter: Any) -> tuple[int | None, bool] | None:

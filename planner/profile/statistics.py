@@ -145,21 +145,19 @@ class ProcessLimits:
     whole_s: float = 45.0
 
 
-def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float] | None:
+def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the mean over all processes, relative to that of the sample [-].
 
     exp(±t s / √n) with Student's t quantile t and the standard deviation s of the n log medians: repetition
     counts at the level that varies (Kalibera and Jones, 2013, "Rigorous Benchmarking in Reasonable Time",
-    ISMM, doi:10.1145/2464157.2464160). None for a single process. With two processes the interval is
-    13 times as wide as their difference.
+    ISMM, doi:10.1145/2464157.2464160). Valid for two processes and more; with two the interval is 13 times as
+    wide as their difference.
 
     Example:
         >>> [round(end, 3) for end in compute_processes_interval([0.99, 1.0, 1.01])]
         [0.975, 1.025]
     """
     count = len(medians_s)
-    if count < 2:
-        return None
     spread_log = statistics.stdev(math.log(median_s) for median_s in medians_s)
     log = T_975[min(count - 1, len(T_975)) - 1] * spread_log / math.sqrt(count)
     return math.exp(-log), math.exp(log)
@@ -188,7 +186,7 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     windows_s = [step_s for timing in counted for step_s in timing["windows_s"]]
     counts = [count for timing in counted for count in timing["steps_per_window"]]
     found = summarize(windows_s, counts)
-    ends = compute_processes_interval(medians_s) or (1.0, 1.0)
+    ends = compute_processes_interval(medians_s)
     low_s, high_s = (found["median_s"] * end for end in ends)
     low_s = low_s if found["low_s"] is None else min(low_s, found["low_s"])
     high_s = high_s if found["high_s"] is None else max(high_s, found["high_s"])

@@ -66,8 +66,8 @@ def get_day() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def compute_key(workload: Workload, accelerator: Accelerator) -> str:
-    """Return the digest of a step and of this machine."""
+def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
+    """Return the file of a step on this machine, named by the digest of both."""
     facts = {
         "step": [
             workload.batch_size, workload.precision, workload.compiled, workload.mode, workload.parameters,
@@ -76,11 +76,8 @@ def compute_key(workload: Workload, accelerator: Accelerator) -> str:
         "machine": [read_processor_name(), os.cpu_count(), accelerator.name, accelerator.sms_or_cores],
         "versions": workload.versions,
     }  # fmt: skip
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
-    return get_cache_folder("measured") / f"{compute_key(workload, accelerator)}.json"
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return get_cache_folder("measured") / f"{digest}.json"
 
 
 def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
