@@ -15,6 +15,7 @@ from .launch.outcome import read_outcome
 from .launch.service import Launcher
 from .plan.money import compute_rental_usd
 from .profile.document import complete_profile, create_profile, create_row
+from .profile.windows import MeasurementRules, Meter
 from .profile_schema import ProfileDocument, Timing
 from .workload.options import ScriptOptions
 
@@ -109,13 +110,7 @@ def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *,
 
 def _timing(outcome: RunOutcome) -> Timing:
     """Return the step times in the form of a profile; they were timed one by one, not in windows."""
-    found: Timing = {
-        "median_s": outcome.step_s,
-        "windows_s": [],
-        "steps_per_window": [],
-        "warm_up": {"windows_s": [], "settled": None},
-        "stopped": "stopped",
-    }
+    found: Timing = Meter(MeasurementRules()).to_json() | {"median_s": outcome.step_s}
     if outcome.step_s_quartiles is not None and outcome.timed_steps:
         low_s, high_s = compute_median_bounds_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
         found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}

@@ -6,6 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from ..profile_schema import LoadRecord, OtherProcess
@@ -27,34 +28,20 @@ def combine_loads(loads: Sequence[LoadRecord]) -> LoadRecord | None:
     def mean(name: Literal["own_cores", "other_cores", "stolen_cores"]) -> float:
         return sum(load[name] * load["wall_s"] for load in loads) / wall_s
 
-    return _build_record(
-        wall_s,
-        loads[0]["cores"],
-        own_cores=mean("own_cores"),
-        other_cores=mean("other_cores"),
-        stolen_cores=mean("stolen_cores"),
-        others=[{"pid": pid, "name": name, "cores": kept} for (pid, name), kept in cores.items()],
-    )
-
-
-def _build_record(
-    wall_s: float,
-    cores: int,
-    *,
-    own_cores: float,
-    other_cores: float,
-    stolen_cores: float,
-    others: Sequence[OtherProcess],
-) -> LoadRecord:
+    machine_cores, other_cores = loads[0]["cores"], mean("other_cores")
     return {
         "wall_s": wall_s,
-        "cores": cores,
-        "own_cores": own_cores,
+        "cores": machine_cores,
+        "own_cores": mean("own_cores"),
         "other_cores": other_cores,
-        "stolen_cores": stolen_cores,
-        "other_share": other_cores / cores,
-        "most": sorted(others, key=lambda one: -one["cores"])[:MAX_REPORTED],
+        "stolen_cores": mean("stolen_cores"),
+        "other_share": other_cores / machine_cores,
+        "most": _select_top([{"pid": pid, "name": name, "cores": kept} for (pid, name), kept in cores.items()]),
     }
+
+
+def _select_top(others: Sequence[OtherProcess]) -> list[OtherProcess]:
+    return sorted(others, key=lambda one: -one["cores"])[:MAX_REPORTED]
 
 
 class LoadMonitor:
@@ -86,14 +73,16 @@ class LoadMonitor:
                 own_s += spent_s
             elif spent_s / wall_s >= MIN_REPORTED_CORES:
                 others.append({"pid": pid, "name": name, "cores": spent_s / wall_s})
-        return _build_record(
-            wall_s,
-            os.cpu_count() or 1,
-            own_cores=own_s / wall_s,
-            other_cores=max(busy_s - own_s, 0.0) / wall_s,
-            stolen_cores=stolen_s / wall_s,
-            others=others,
-        )
+        cores, other_cores = os.cpu_count() or 1, max(busy_s - own_s, 0.0) / wall_s
+        return {
+            "wall_s": wall_s,
+            "cores": cores,
+            "own_cores": own_s / wall_s,
+            "other_cores": other_cores,
+            "stolen_cores": stolen_s / wall_s,
+            "other_share": other_cores / cores,
+            "most": _select_top(others),
+        }
 
 
 def _compute_busy_s(times: Any) -> float:
@@ -121,8 +110,6 @@ def _find_descendants(roots: set[int]) -> set[int]:
 
     family = set(roots)
     for root in roots:
-        try:
+        with suppress(psutil.Error):
             family.update(child.pid for child in psutil.Process(root).children(recursive=True))
-        except psutil.Error:
-            continue
     return family

@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..profile_schema import MeasuredValues, Timing
+from ..workload.capture.feeding import INPUT_ARGUMENTS
 from .machine import read_device_peak_bytes, read_resident_peak_bytes
 from .windows import MeasurementRules, Meter, time_windows
 
@@ -26,10 +27,6 @@ OUT_OF_MEMORY = (
 EPOCHS_MEASURED = 3
 SHORT_EPOCH_STEPS = 4
 MANY_EPOCHS = 10**6
-# Arguments of the script's fit() that define its input; the others are not measured.
-INPUT_ARGUMENTS = (
-    "x", "y", "batch_size", "validation_split", "shuffle", "class_weight", "sample_weight", "steps_per_epoch",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,8 @@ class MeasuredModel:
     def fit_arguments(self) -> dict[str, Any]:
         """Return the input arguments of `fit()`, without validation."""
         if self.fed:
-            given = {name: self.fed[name] for name in INPUT_ARGUMENTS if self.fed.get(name) is not None}
+            names = (*INPUT_ARGUMENTS, "validation_split")
+            given = {name: self.fed[name] for name in names if self.fed.get(name) is not None}
             return given | {"validation_freq": MANY_EPOCHS + 1}
         x, y, weight = self.data
         return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -35,6 +36,14 @@ def read_profile(path: Path) -> ProfileDocument:
     Raises:
         UsageError: The file cannot be read, or is not a profile.
     """
+    from ..predict.from_profile.predictor import read_profile_rows
+
+    profile = _parse_profile(path)
+    read_profile_rows(profile, source=path.name)  # raises if it is not a valid profile
+    return profile
+
+
+def _parse_profile(path: Path) -> ProfileDocument:
     try:
         document = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -43,11 +52,7 @@ def read_profile(path: Path) -> ProfileDocument:
         ) from error
     if not isinstance(document, dict) or "schema" not in document:
         raise UsageError(f"`{path}` is not a profile", hint="write it with `gpuplan profile`")
-    from ..predict.from_profile.predictor import read_profile_rows
-
-    profile = cast("ProfileDocument", document)
-    read_profile_rows(profile, source=path.name)  # raises if it is not a valid profile
-    return profile
+    return cast("ProfileDocument", document)
 
 
 def save_run(document: ProfileDocument, settings: Settings) -> Path:
@@ -71,10 +76,8 @@ def delete_runs(settings: Settings) -> int:
 def load_own_measurements(settings: Settings) -> Iterator[ProfileRow]:
     """Yield the measurements of all saved runs; damaged files are skipped."""
     for path in sorted(get_runs_folder(settings).glob(FILES)):
-        try:
-            document = read_profile(path)
-        except UsageError:
-            continue
         from ..predict.from_profile.predictor import read_profile_rows
 
-        yield from read_profile_rows(document, source=f"your own run of {document.get('created_at', '')[:10]}")
+        with suppress(UsageError):
+            document = _parse_profile(path)
+            yield from read_profile_rows(document, source=f"your own run of {document.get('created_at', '')[:10]}")

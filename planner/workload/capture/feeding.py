@@ -19,7 +19,7 @@ MOST_S, MOST_SCRIPT_S = 3.0, 5.0  # of one pipeline, and of all of a script; so 
 MOST_BATCHES = 20  # after the first, with which workers start and buffers fill [-]
 PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
 _KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
-_INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
 _replaced = threading.Event()
 
 
@@ -147,7 +147,7 @@ def iter_batches(arguments: Mapping[str, Any]) -> Iterator[Any]:
     """Yield batches as in `fit()`, repeating epochs; nothing if the data can be read only once."""
     from keras.src.trainers.epoch_iterator import EpochIterator  # the public face of it is fit() alone
 
-    given = {name: arguments[name] for name in _INPUT_ARGUMENTS if arguments.get(name) is not None}
+    given = {name: arguments[name] for name in INPUT_ARGUMENTS if arguments.get(name) is not None}
     iterator = EpochIterator(**given)
     try:
         while True:
