@@ -63,7 +63,6 @@ class StepTimer(StepRecorder):
         self.name, self.batch_size, self.accelerator = name, batch_size, accelerator
         self.predict, self.verbose = predict, verbose
         self.document: ProfileDocument | None = None
-        self._watch: LoadMonitor | None = None
         self._input = InputWaits()
         self._reported = False
         self._written_s = 0.0
@@ -193,9 +192,8 @@ class StepTimer(StepRecorder):
         }
         loading = self._input.build_record(batch_size=self.batch_size, step_s=self.step_s())
         row["pipeline"] = None if loading is None else [loading]
-        if self._watch is not None:
-            row["load"] = self._watch.stop()
-            row["findings"] = find_caveats(row, rules=RULES)
+        row["load"] = self._watch.stop()
+        row["findings"] = find_caveats(row, rules=RULES)
         document["rows"] = [row]
         return complete_profile(document)
 

@@ -145,7 +145,7 @@ def _measure_loop(
 
     meter, beside_s = Meter(rules), None
     if subject.mode == "infer":
-        recorder: StepRecorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
+        recorder: StepRecorder = PredictRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
         while not meter.done:
             subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
         return meter, recorder.first_step_s, None

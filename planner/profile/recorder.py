@@ -54,7 +54,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         meter: Meter of the steps; the very first step (compilation) is only timed.
-        stop: Whether to end `fit()` when the meter is done.
+        stop: Whether to end `fit()` or `predict()` when the meter is done.
         most_steps: Number of steps after which to end `fit()`; None for no limit [-].
         on_window: Callback after each window, with the meter.
     """
@@ -157,10 +157,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class PredictRecorder(StepRecorder):
-    """Recorder of the steps of `predict()`, each call as an epoch, which it ends when the meter is done."""
-
-    def __init__(self, meter: Meter, *, on_window: OnWindow = lambda meter: None) -> None:
-        super().__init__(meter, stop=True, on_window=on_window)
+    """Recorder of the steps of `predict()`, each call as an epoch."""
 
     def on_predict_begin(self, logs: Any = None) -> None:
         """Start a call; windows do not span calls."""

@@ -12,7 +12,6 @@ from ..profile_schema import Timing
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
-HALVES = 2
 # 97.5 % quantiles of Student's t distribution from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
 # Statistical Methods", section 1.3.6.7.2); the last one is used beyond, where it is at most 7 % too large.
 T_975 = (
@@ -59,8 +58,8 @@ def compute_drift(values: Sequence[float]) -> float:
         >>> round(compute_drift([1.0, 1.0, 1.0, 1.1, 1.1, 1.1]), 6)
         0.1
     """
-    half = len(values) // HALVES
-    if half < HALVES:
+    half = len(values) // 2
+    if half < 2:
         return 0.0
     return statistics.median(values[-half:]) / statistics.median(values[:half]) - 1.0
 
