@@ -1,8 +1,9 @@
-"""Largest accepted counts and amounts, and checks of numbers that a user gives."""
+"""Largest accepted counts and amounts, checks of numbers that a user gives, and the cores that may be used."""
 
 from __future__ import annotations
 
 import math
+import os
 
 from .errors import UsageError
 
@@ -19,6 +20,11 @@ MAX_AMOUNT = 1e12  # dollars, hours, watts, rates
 MAX_MINUTES = 10_000.0  # of measurements, a week
 MAX_PROCESSES = 100
 MAX_DURATION_S = 100 * 365 * 86_400.0  # a century
+
+
+def count_usable_cores() -> int:
+    """Return the logical processors that this process may use [-]."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def require_positive(value: float, *, what: str, example: str, most: float = MAX_AMOUNT) -> None:

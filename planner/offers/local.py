@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..limits import count_usable_cores
 from ..records import Frozen
 from ..units import GIB
 from .aliases import AcceleratorNames
@@ -60,7 +61,7 @@ def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerato
     return build_local_offer(
         catalog,
         cpu=parse_cpuinfo(text) if text else LocalCpu(model_name=platform.processor(), cpu_id=""),
-        logical_cores=_count_logical_cores(),
+        logical_cores=count_usable_cores(),
         memory_gib=_read_memory_gib(),
         gpu_names=_read_gpu_names(),
     )
@@ -164,13 +165,6 @@ def _format_cpu_id(first: Mapping[str, str]) -> str:
     if {"CPU implementer", "CPU part"} <= first.keys():
         return f"ARM-{first['CPU implementer']}-{first['CPU part']}"
     return ""
-
-
-def _count_logical_cores() -> int:
-    """Return the number of logical processors available to this process."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _read_memory_gib() -> float | None:
