@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 
-# A command keeps thousands of rows until it ends, so frequent garbage collection (every 700 objects) is useless.
-COLLECTOR_THRESHOLD = (50_000, 20, 20)
+# A command keeps what it makes until it ends, so frequent garbage collection (every 700 objects) is useless.
+COLLECTOR_THRESHOLD = (500_000, 20, 20)
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from .cli.app import run
-
     gc.set_threshold(*COLLECTOR_THRESHOLD)
+    from .cli.app import run
 
     sys.exit(run(sys.argv[1:]))
 

@@ -51,6 +51,7 @@ class Interval:
         return {"low": self.low, "mid": self.mid, "high": self.high}
 
 
+ZERO = Interval(low=0.0, mid=0.0, high=0.0)
 SECONDS_PER_MINUTE = 60.0
 LARGEST_SHARE_DENOMINATOR = 24
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import NoAnswerError, UsageError
 from ..offers.clouds import HYPERSCALERS
 from ..records import Frozen, to_plain
-from ..units import SECONDS_PER_HOUR, Interval
+from ..units import SECONDS_PER_HOUR, ZERO, Interval
 from .device_estimate import DeviceEstimate, combine_phases
-from .money import USD_OF_A_NANO
 from .offer_estimate import OfferEstimate
 from .offer_table import Pricer, build_preemption_forecaster
 from .ranking import compute_totals
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .bill import UnpricedRun
     from .cost_terms import CostTerms
-    from .estimate import Decision, Estimate
+    from .estimate import Estimate
     from .offer_table import OfferTable
     from .preemption import PreemptionForecaster
     from .question import EstimateContext, Question
@@ -77,9 +76,7 @@ class Alternative(Frozen):
     @property
     def money_usd(self) -> Interval:
         """Amount paid, including unused shares of packs and months [USD]."""
-        nano = (0, 0, 0) if self.offer.bill is None else self.offer.bill.nano
-        low, mid, high = (part * USD_OF_A_NANO for part in nano)
-        return Interval(low=low, mid=mid, high=high)
+        return ZERO if self.offer.bill is None else self.offer.bill.usd
 
     @property
     def total_usd(self) -> float:
@@ -108,32 +105,63 @@ class Alternative(Frozen):
         }
 
 
-class RunPricer(Frozen):
-    """Pricer of the offers of an estimate at numbers of epochs and runs, whose step times are known.
+class Alternatives(Frozen):
+    """Offers of an estimate under their names, priced at numbers of epochs and runs; their step times are known.
 
     Args:
         estimate: Estimate of one run.
         context: Its context.
         question: Scaling, values of hours and spot properties.
+        rows: Position of each alternative, by its name.
     """
 
     estimate: Estimate
     context: EstimateContext
     question: Question
+    rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def offers(self) -> OfferTable:
         """The offers with the run that was asked for, to which nothing was added."""
         return cast("OfferTable", self.estimate.offers)
 
-    @property
-    def workload(self) -> Workload:
-        """Workload of a run."""
-        return self.context.workload
-
     @cached_property
     def _forecaster(self) -> PreemptionForecaster | None:
-        return build_preemption_forecaster(self.workload, self.context.selection, self.question.spot)
+        return build_preemption_forecaster(self.context.workload, self.context.selection, self.question.spot)
+
+    def at(self, epochs: int | None, runs: int) -> list[Alternative]:
+        """Return all runs on each alternative, the least total first."""
+        names, (table, order) = list(self.rows), self.price([*self.rows.values()], epochs=epochs, runs=runs)
+        return [Alternative(name=names[row], offer=table[row], runs=runs) for row in order]
+
+    def find_best(self, epochs: int | None, runs: int) -> str:
+        """Return the name of the alternative of the least total."""
+        return list(self.rows)[self.price([*self.rows.values()], epochs=epochs, runs=runs)[1][0]]
+
+    def with_named(self, names: Sequence[str], rows: Sequence[int], runs: int) -> Alternatives:
+        """Return these and the best of some offers for each name that means one, at a number of runs."""
+        found, order = dict(self.rows), self._sort(rows, None, runs) if rows else []
+        for name in names:
+            means = build_matcher(name)
+            best = next((row for row in order if means(self.offers.contexts[row].offer)), None)
+            if best is not None:
+                found[name] = best
+        return replace(self, rows=found)
+
+    def with_best(self, rows: Sequence[int], points: Sequence[Point]) -> Alternatives:
+        """Return these and the best of some offers at each of some numbers of epochs and runs."""
+        return self.with_rows([self._sort(rows, epochs, runs)[0] for epochs, runs in points])
+
+    def with_rows(self, rows: Sequence[int]) -> Alternatives:
+        """Return these and other offers by their narrowest names, with the region where that is taken."""
+        found = dict(self.rows)
+        for row in rows:
+            if row not in found.values():
+                offer = self.offers.contexts[row].offer
+                instance = offer.instance_type.removeprefix(f"{offer.provider}:")
+                name = f"{offer.provider}:{instance}:{offer.purchase}"
+                found[f"{name}:{offer.region}" if name in found else name] = row
+        return replace(self, rows=found)
 
     def price(self, rows: Sequence[int], *, epochs: int | None, runs: int) -> tuple[OfferTable, list[int]]:
         """Return some offers with all runs on them, and their order, the least total first.
@@ -147,21 +175,22 @@ class RunPricer(Frozen):
         """
         import numpy as np
 
-        workload = self.workload if epochs is None else with_total_epochs(self.workload, epochs)
+        own = self.context.workload
+        workload = own if epochs is None else with_total_epochs(own, epochs)
         pricer = Pricer(workload, self.context.terms, self._forecaster, runs=runs)
         known: dict[int, DeviceEstimate] = {}
 
         def build_run(selected: OfferContext, estimate: DeviceEstimate) -> UnpricedRun:
-            if workload is not self.workload and id(estimate) not in known:
+            if workload is not own and id(estimate) not in known:
                 known[id(estimate)] = self._stretch(estimate, workload, selected.offer.devices)
             return pricer.build_run(selected, known.get(id(estimate), estimate))
 
         table = self.offers.reprice(np.array(rows, dtype=np.intp), build_run)
-        total_usd, time_s, cost_usd = compute_totals(table, self.question)
-        keys = (table.own_h, time_s, cost_usd, table.is_late, total_usd.round(9))
+        compute_totals(table, self.question)
+        keys = (table.own_h, table.time_s, table.cost_usd, table.is_late, table.total_usd.round(9))
         return table, np.lexsort(keys).tolist()
 
-    def sort(self, rows: Sequence[int], epochs: int | None, runs: int) -> list[int]:
+    def _sort(self, rows: Sequence[int], epochs: int | None, runs: int) -> list[int]:
         """Return the positions of some offers, the least total of all runs first."""
         return [rows[place] for place in self.price(rows, epochs=epochs, runs=runs)[1]]
 
@@ -172,42 +201,6 @@ class RunPricer(Frozen):
             run = compute_run_length(one, estimate.replicas or devices, scaling)
             phases.append(replace(estimate, run=run, phases=()))
         return combine_phases(phases, longest=workload.longest_phase)
-
-
-class Alternatives(Frozen):
-    """Offers under their names.
-
-    Args:
-        rows: Position of each alternative, by its name.
-    """
-
-    pricer: RunPricer
-    rows: dict[str, int]
-
-    def at(self, epochs: int | None, runs: int) -> list[Alternative]:
-        """Return all runs on each alternative, the least total first."""
-        names, rows = list(self.rows), list(self.rows.values())
-        table, order = self.pricer.price(rows, epochs=epochs, runs=runs)
-        return [Alternative(name=names[row], offer=table[row], runs=runs) for row in order]
-
-    def find_best(self, epochs: int | None, runs: int) -> str:
-        """Return the name of the alternative of the least total."""
-        return list(self.rows)[self.pricer.price(list(self.rows.values()), epochs=epochs, runs=runs)[1][0]]
-
-    def with_best(self, rows: Sequence[int], points: Sequence[Point]) -> Alternatives:
-        """Return these and the best of some offers at each of some numbers of epochs and runs."""
-        return self.with_rows([self.pricer.sort(rows, epochs, runs)[0] for epochs, runs in points])
-
-    def with_rows(self, rows: Sequence[int]) -> Alternatives:
-        """Return these and other offers by their narrowest names, with the region where that is taken."""
-        found = dict(self.rows)
-        for row in rows:
-            if row not in found.values():
-                offer = self.pricer.offers.contexts[row].offer
-                instance = offer.instance_type.removeprefix(f"{offer.provider}:")
-                name = f"{offer.provider}:{instance}:{offer.purchase}"
-                found[f"{name}:{offer.region}" if name in found else name] = row
-        return replace(self, rows=found)
 
 
 def build_matcher(name: str) -> Callable[[Offer], bool]:
@@ -230,7 +223,7 @@ def build_matcher(name: str) -> Callable[[Offer], bool]:
     return means
 
 
-def select_named(names: Sequence[str], pricer: RunPricer, *, runs: int) -> Alternatives:
+def select_named(names: Sequence[str], every: Alternatives, *, runs: int) -> Alternatives:
     """Return the best offer of each name that can run the work, at the number of runs that is asked for.
 
     Raises:
@@ -238,12 +231,12 @@ def select_named(names: Sequence[str], pricer: RunPricer, *, runs: int) -> Alter
         NoAnswerError: No alternative can run the work.
     """
     for name in names:
-        if not any(map(build_matcher(name), (context.offer for context in pricer.offers.contexts))):
+        if not any(map(build_matcher(name), (context.offer for context in every.offers.contexts))):
             raise UsageError(
                 f"`{name}` in `--against` matches no offer",
                 hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-    found = _find_named(names, [row for row, one in enumerate(pricer.offers) if _can_run(one)], pricer, runs)
+    found = every.with_named(names, [row for row, one in enumerate(every.offers) if _can_run(one)], runs)
     if not found.rows:
         raise NoAnswerError(
             f"none of {', '.join(names)} can run the work: too little memory, or no known time and price",
@@ -252,35 +245,21 @@ def select_named(names: Sequence[str], pricer: RunPricer, *, runs: int) -> Alter
     return found
 
 
-def select_best(decision: Decision, pricer: RunPricer, *, runs: int) -> Alternatives:
-    """Return what may be best at some number of epochs and runs, and the best of the usual names.
-
-    Args:
-        decision: Decision for one run, with the offers that keep its limits.
-        runs: Number of runs that is asked for [-].
+def select_best(every: Alternatives, *, runs: int) -> Alternatives:
+    """Return what may be best of the offers that keep the limits at some number of epochs and runs, and the best
+    of the usual names at the number of runs that is asked for.
     """
     points: list[Point] = [(None, number) for number in PROBED_RUNS]
-    if has_epochs(pricer.workload):
+    if has_epochs(every.context.workload):
         points += [(number, runs) for number in PROBED_EPOCHS]
-    named = _find_named(DEFAULT_ALTERNATIVES, decision.kept, pricer, runs)
+    decision = every.estimate.decision
+    named = every.with_named(DEFAULT_ALTERNATIVES, decision.kept, runs)
     return named.with_rows(tuple(decision.roles())).with_best(decision.kept, points)
 
 
 def has_epochs(workload: Workload) -> bool:
     """Return whether a run is given in epochs, in all of its phases."""
     return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
-
-
-def _find_named(names: Sequence[str], rows: Sequence[int], pricer: RunPricer, runs: int) -> Alternatives:
-    """Return the best of some offers for each name that means one."""
-    order = pricer.sort(rows, None, runs) if rows else []
-    found: dict[str, int] = {}
-    for name in names:
-        means = build_matcher(name)
-        best = next((row for row in order if means(pricer.offers.contexts[row].offer)), None)
-        if best is not None:
-            found[name] = best
-    return Alternatives(pricer=pricer, rows=found)
 
 
 def _can_run(one: OfferEstimate) -> bool:

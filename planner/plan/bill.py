@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..offers.clouds import OWNED
 from ..records import Frozen
-from ..units import GB, SECONDS_PER_HOUR
+from ..units import GB, SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms, compute_price_factor
 from .money import (
     NANO,
+    USD_OF_A_NANO,
     BillLine,
     Nano,
     UsdInterval,
@@ -204,7 +205,21 @@ class CostBasis:
 
     def compute_total(self, price_nano: int, bound: int, half_width: float) -> int:
         """Return the total of a bill at one bound of the run's time; arguments as of `price_at` [1e-9 USD]."""
-        return sum(self.itemize(self.price_at(price_nano, bound, half_width), bound).values())
+        price_nano = self.price_at(price_nano, bound, half_width)
+        if self._depends_on_items:
+            return sum(self.itemize(price_nano, bound).values())
+        return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]
+
+    @cached_property
+    def _depends_on_items(self) -> bool:
+        """Whether an item depends on others, so that the total is more than machine and fixed costs."""
+        has_least = self.minimum or self.pack_nano or self.months[1]
+        return bool(has_least or self.fees.discount or self.fees.tax or self.runs != 1)
+
+    @cached_property
+    def _fixed_nano(self) -> list[int]:
+        """Sum of the costs that do not depend on the machine price, at the three bounds [1e-9 USD]."""
+        return [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -240,8 +255,15 @@ class Bill:
     @cached_property
     def nano(self) -> Nano:
         """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
-        low, mid, high = (sum(items.values()) for items in self._items)
+        price_nano, total = compute_price_nano(self._usd_per_hour), self.cost_basis.compute_total
+        low, mid, high = (total(price_nano, bound, self._half_width) for bound in range(3))
         return (low, mid, high)
+
+    @property
+    def usd(self) -> Interval:
+        """The same, for comparisons, which have no need of exactness [USD]."""
+        low, mid, high = (nano * USD_OF_A_NANO for nano in self.nano)
+        return Interval(low=low, mid=mid, high=high)
 
     @property
     def mid_nano(self) -> int:

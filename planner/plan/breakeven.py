@@ -5,18 +5,18 @@ The decision for one run, and the numbers of epochs and runs at which another al
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
 from ..limits import MAX_RUNS, require_count
 from ..records import Frozen
-from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, select_best, select_named
-from .crossovers import Crossover, find_crossovers
+from .alternatives import Alternative, Alternatives, has_epochs, select_best, select_named
 from .estimate_workload import estimate_in_context
 from .fit_options import plan_what_fits
-from .question import explain_no_answer, require_whole
+from .question import explain_no_answer, require_run_length, require_whole
 
 if TYPE_CHECKING:
     from .estimate import Estimate
@@ -26,7 +26,56 @@ if TYPE_CHECKING:
 
 SCHEMA = "gpuplan.breakeven/1"
 TURNS_SHOWN, USUAL_RUNS = 2, 10
+FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 MOST_ROUNDS = 8  # of looking for what is better than the alternatives where one of them becomes the best
+
+
+class Crossover(Frozen):
+    """A number of epochs or runs from which another alternative is the cheapest.
+
+    Args:
+        at: The first such number [-].
+        before, to: Names of the alternatives.
+    """
+
+    at: int
+    before: str
+    to: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `turns`."""
+        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
+
+
+def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
+    """Find the crossovers between 1 and a largest number.
+
+    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
+    neighboring points of the grid is missed.
+
+    Args:
+        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
+        farthest: Largest number in the search [-].
+
+    Example:
+        >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
+        (Crossover(at=38, before='free', to='rented'),)
+    """
+
+    def differs(name: str, number: int) -> bool:
+        return cheapest(number) != name
+
+    found = []
+    low, name = 1, cheapest(1)
+    while low < farthest:
+        high = min(farthest, max(low + 1, math.ceil(low * 1.12)))
+        if not differs(name, high):
+            low = high
+            continue
+        low = bisect_left(range(high), True, lo=low + 1, key=partial(differs, name))
+        before, name = name, cheapest(low)
+        found.append(Crossover(at=low, before=before, to=name))
+    return tuple(found)
 
 
 class Breakeven(Frozen):
@@ -133,12 +182,7 @@ def compare_alternatives(
         NoAnswerError: No alternative can run the work, or none keeps the limits.
     """
     require_count(runs, what="--runs", example="10", most=MAX_RUNS)
-    workload = context.workload
-    if workload.steps is None and (workload.samples is None or workload.epochs is None):
-        raise UsageError(
-            f"a comparison needs the length of the run, which `{workload.model}` does not state",
-            hint="add `--samples N --epochs N`, or `--steps N`",
-        )
+    require_run_length(context.workload, "a comparison")
     estimate = estimate_in_context(context, question, ways=ways)
     if prepare is not None:
         estimate = plan_what_fits(estimate, context, prepare)
@@ -146,14 +190,15 @@ def compare_alternatives(
         raise error
     alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)
     alternatives, by_runs, numbers = _follow_runs(alternatives, runs, () if against else estimate.decision.kept)
-    in_epochs = has_epochs(workload)
     return Breakeven(
         estimate=estimate,
         question=question,
         named=bool(against),
         runs=runs,
         totals={number: tuple(alternatives.at(None, number)) for number in numbers},
-        by_epochs=find_crossovers(partial(alternatives.find_best, runs=runs)) if in_epochs else None,
+        by_epochs=find_crossovers(partial(alternatives.find_best, runs=runs))
+        if has_epochs(context.workload)
+        else None,
         by_runs=by_runs,
     )
 
@@ -190,7 +235,5 @@ def select_alternatives(
         NoAnswerError: No alternative can run the work.
     """
     require_whole(context.workload, question)
-    pricer = RunPricer(estimate=estimate, context=context, question=question)
-    if against:
-        return select_named(against, pricer, runs=runs)
-    return select_best(estimate.decision, pricer, runs=runs)
+    every = Alternatives(estimate=estimate, context=context, question=question)
+    return select_named(against, every, runs=runs) if against else select_best(every, runs=runs)

@@ -8,13 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..limits import MAX_EPOCHS
-from ..units import Interval
+from ..units import ZERO, Interval
 from ..workload.options import compute_run_steps
 from .decision_words import name_offer
 from .estimate import BudgetEpochs
 from .estimate_workload import estimate_in_context
 from .fitting import FitWays
-from .money import USD_OF_A_NANO
 from .run_length import with_total_epochs
 
 if TYPE_CHECKING:
@@ -58,12 +57,13 @@ def add_budget_epochs(
     narrow = replace(context.selection, offers=(answer.offers[row].selected,))
 
     @cache
-    def price(epochs: int) -> list[float]:
+    def price(epochs: int) -> Interval:
         run = replace(context, selection=narrow, workload=_with_epochs(context.workload, epochs))
         bill = estimate_in_context(run, unlimited, ways=ways).offers[0].bill
-        return [nano * USD_OF_A_NANO for nano in ((0, 0, 0) if bill is None else bill.nano)]
+        return ZERO if bill is None else bill.usd
 
-    low, mid, high = (_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0))  # type: ignore[misc]
+    ends = (lambda n: price(n).high, lambda n: price(n).mid, lambda n: price(n).low)
+    low, mid, high = (_solve(end, question.budget_usd, start) for end in ends)
     number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
     sentence = f"${question.budget_usd:g} buys {number} on {name_offer(answer.offers[row].offer)}."
     epochs = Interval(low=low, mid=mid, high=high)

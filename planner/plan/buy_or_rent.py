@@ -12,7 +12,7 @@ from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_AMOUNT, require_not_negative, require_positive
 from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
-from .alternatives import Alternative, RunPricer, has_epochs
+from .alternatives import Alternative, Alternatives, has_epochs
 from .estimate_workload import estimate_in_context
 from .ranking import NEVER_TAKEN
 from .select import Filters, OfferContext, select
@@ -276,9 +276,9 @@ def compare_for_work(
     own = _build_own_offer(rig, accelerator, devices, context.catalog)
     selection = replace(context.selection, offers=(own, *context.selection.offers))
     estimate = estimate_in_context(replace(context, selection=selection), question)
-    pricer = RunPricer(estimate=estimate, context=context, question=question)
-    place = next(row for row, selected in enumerate(pricer.offers.contexts) if selected is own)
-    bought = pricer.offers[place]
+    every = Alternatives(estimate=estimate, context=context, question=question)
+    place = next(row for row, selected in enumerate(every.offers.contexts) if selected is own)
+    bought = every.offers[place]
     if bought.device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
     if bought.timeline is None:
@@ -291,7 +291,7 @@ def compare_for_work(
     if has_epochs(workload):  # one run a month, so that a short one is not set up a thousand times
         epochs, runs = max(1, round(length * (workload.total_epochs or 1))), 1
     rows = [place, *(row for row in estimate.takable if row != place)]
-    table, _ = pricer.price(rows, epochs=epochs, runs=runs)
+    table, _ = every.price(rows, epochs=epochs, runs=runs)
     ways = [Alternative(name="", offer=one, runs=runs) for one in table]
     scale = rig.hours_a_month / ways[0].machine_h.mid
     work, *works = (

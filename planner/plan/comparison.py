@@ -153,24 +153,21 @@ class Market:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
         self._known: dict[object, Any] = {}  # by comparison and what it depends on
 
-    def power_w(self, selected: OfferContext) -> Bounds | None:
-        """Return the power of an offer's machine during training; None when unknown [W]."""
-        offer = selected.offer
-        machine = ("power", offer.provider, offer.instance_type, offer.hosts)
-        return self._find(machine, lambda: machine_power_w(selected, self.terms))
-
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
-        """Return the energy of a run on an offer, cached by machine and run [kWh]."""
-        offer, power_w = selected.offer, self.power_w(selected)
-        if timeline is None or power_w is None:
+        """Return the energy of a run on an offer, cached by machine and run; None when unknown [kWh]."""
+        if timeline is None:
             return None
-        key = ("energy", timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
-        return self._find(key, lambda: energy_kwh(timeline.total_s, power_w))
+        offer, total_s = selected.offer, timeline.total_s
 
-    def co2_kg(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
-        """Return the carbon dioxide of a run on an offer, cached like its energy; None when unknown [kg]."""
-        energy = self.energy_kwh(selected, timeline)
-        g_co2_per_kwh = self.terms.g_co2_per_kwh(selected.offer.provider, selected.offer.region)
+        def compute() -> Interval | None:
+            power_w = machine_power_w(selected, self.terms)
+            return None if power_w is None else energy_kwh(total_s, power_w)
+
+        return self._find(("energy", total_s, offer.provider, offer.instance_type, offer.hosts), compute)
+
+    def co2_kg(self, offer: Offer, energy: Interval | None) -> Interval | None:
+        """Return the carbon dioxide of the energy of a run on an offer; None when unknown [kg]."""
+        g_co2_per_kwh = self.terms.g_co2_per_kwh(offer.provider, offer.region)
         if energy is None or g_co2_per_kwh is None:
             return None
         key = ("co2", id(energy), g_co2_per_kwh)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
-from .own_machine import add_measurements, load_own_step
+from .own_machine import add_measurements, build_stated_rows, load_own_step, parse_step_times
 from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
 from .select import select
-from .stated_times import build_stated_rows, parse_step_times
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow

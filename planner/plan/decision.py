@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..offers.rows import CPU
-from ..units import SECONDS_PER_HOUR, format_device, format_duration
+from ..predict.step_time import NoPrediction
+from ..units import GIB, SECONDS_PER_HOUR, format_device, format_duration
 from .decision_words import DecisionWords
 from .estimate import Decision
+from .question import PARTIAL_HINT
 from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_first
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .cost_terms import Currency
+    from .device_estimate import DeviceEstimate
     from .offer_estimate import OfferEstimate
+    from .offer_table import OfferTable
     from .question import Question
-    from .ranking import Floats, Mask, RankedOffers, Rows
+    from .ranking import Floats, Mask, Rows
 
 
 SURE, LIKELY = 0.9, 0.5  # least probabilities of what is taken, and of what is taken with a warning [-]
@@ -26,27 +31,28 @@ FASTER_SHARE, FASTER_S = 0.8, 600.0
 MOST_USD_PER_HOUR_SAVED = 100.0
 QUANTILE = 1.2815515655446004  # of the standard normal distribution at 90 %
 SAME_RATE = 0.05  # relative difference up to which a loader is as fast elsewhere [-]
+OTHER_PREDICTION = "ask for another `--precision` or other accelerators; see `gpuplan accelerators`"
 RANGE_OF_VALUES = (0.5, 2.0)  # plausible values of hours, relative to the stated ones [-]
 
 
-def decide(ranked: RankedOffers, question: Question, *, workload: Workload, currency: Currency) -> Decision:
+def decide(offers: OfferTable, question: Question, *, workload: Workload, currency: Currency) -> Decision:
     """Return the decision on ranked offers.
 
     Args:
-        ranked: Offers in order.
+        offers: Offers in order.
         question: Deadline, budget, and values of the user's and the waiting hours.
         workload: Workload of the run.
         currency: Currency of the sentences.
     """
     if question.refuses(workload):
-        return Decision(lines=(workload.why_partial,))
-    options = _Options.of(ranked, question, _leave_out_guesses(ranked))
+        return Decision(lines=(workload.why_partial,), hint=PARTIAL_HINT)
+    options = _Options.of(offers, question, _leave_out_guesses(offers))
     taken = options.take()
-    words = DecisionWords(ranked.offers, currency, workload)
+    words = DecisionWords(offers, currency, workload)
     if taken is None:
-        return _explain_nothing(ranked, options, question, words)
+        return _explain_nothing(options, question, words)
     chance = options.chance_of(taken)
-    is_had = not words.marks(ranked.offers[taken])
+    is_had = not words.marks(offers[taken])
     kept = options.rows[(options.chance >= SURE) & is_had]  # beside what is gone, nothing else is offered
     picks = Decision(
         recommended=taken,
@@ -57,68 +63,56 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         values=_name_values(options, kept, taken, question),
         kept=tuple(options.rows[options.chance >= min(SURE, chance)].tolist()),
     )
-    needs = ranked.offers.contexts[taken].needs
+    needs = offers.contexts[taken].needs
     lines = (
         workload.why_partial,
         words.take(taken, None if chance >= SURE else chance),
-        _explain_staying(options, kept, taken, words),
-        _format_alternatives(picks, options, words),
+        _explain_staying(options, kept, taken),
+        _format_alternatives(picks, offers, words),
         words.doubt(taken) if chance < SURE else "",
         words.changes(taken),
-        _explain_input(ranked.offers[taken], question, workload),
-        _explain_quota(ranked, question, options, taken, words),
+        _explain_input(offers[taken], question, workload),
+        _explain_quota(offers, question, taken, words),
     )
     return replace(picks, lines=tuple(filter(None, lines)), needs=(needs,) if needs else ())
 
 
-def _leave_out_guesses(ranked: RankedOffers) -> Mask:
+def _leave_out_guesses(offers: OfferTable) -> Mask:
     """Return a mask of the offers to choose from: no CPU timed by its datasheet alone, unless that is all.
 
     Two quiet cores were 2 to 7 times slower than so predicted (CNNs; Keras on JAX).
     """
-    import numpy as np
-
-    offers = ranked.offers
-    bases = (getattr(run.device_estimate.step_time, "basis", "") for run in offers.runs)
-    guessed = np.array([basis == "datasheet" for basis in bases], dtype=bool)[offers.run_of]
-    cpus = np.array([context.offer.accelerator == CPU for context in offers.contexts], dtype=bool)
-    known = ranked.takable & ~(guessed & cpus)
-    return known if known.any() else ranked.takable
+    guessed = offers.of_runs(lambda run: getattr(run.device_estimate.step_time, "basis", "") == "datasheet", bool)
+    known = offers.takable & ~(guessed & offers.of_offers(lambda one: one.offer.accelerator == CPU, bool))
+    return known if known.any() else offers.takable
 
 
 class _Options(NamedTuple):
-    """Offers that can be taken, with the probability that each keeps deadline and budget."""
+    """Rows of offers that can be taken, with the probability that each keeps deadline and budget."""
 
+    offers: OfferTable
     rows: Rows
     chance: Floats
-    time_s: Floats
-    cost_usd: Floats
-    total_usd: Floats
-    own_h: Floats
-    late: Mask
-    is_free: Mask
 
     @classmethod
-    def of(cls, ranked: RankedOffers, question: Question, takable: Mask) -> _Options:
-        """Return the options among some offers; columns besides `rows` and `chance` are of all offers."""
+    def of(cls, offers: OfferTable, question: Question, takable: Mask) -> _Options:
+        """Return the options among some offers."""
         import numpy as np
 
-        offers, rows = ranked.offers, np.flatnonzero(takable)
-        if offers.total_usd is None:
-            raise ValueError("the offers are not ranked")
+        rows = np.flatnonzero(takable)
         chance = np.ones(len(rows))
         if question.deadline_s is not None:
-            chance = compute_chances(question.deadline_s, compute_time_bounds(ranked, rows))
+            chance = compute_chances(question.deadline_s, compute_time_bounds(offers, rows))
         if question.budget_usd is not None:
-            within = compute_chances(question.budget_usd, compute_cost_bounds(ranked, rows))
+            within = compute_chances(question.budget_usd, compute_cost_bounds(offers, rows))
             chance = np.minimum(chance, within)  # a longer run is a dearer one: they fail together
-        columns = (ranked.time_s, ranked.cost_usd, offers.total_usd, offers.own_h, offers.is_late, offers.is_free)
-        return cls(rows, chance, *columns)
+        return cls(offers, rows, chance)
 
     def best(self, rows: Rows, totals: Floats | None = None) -> int | None:
         """Return the row of least total; equal ones by what is sure to be had, money, time and effort."""
-        total = (self.total_usd if totals is None else totals).round(9)
-        return find_first(rows, total, self.late, self.cost_usd, self.time_s, self.own_h)
+        one = self.offers
+        total = (one.total_usd if totals is None else totals).round(9)
+        return find_first(rows, total, one.is_late, one.cost_usd, one.time_s, one.own_h)
 
     def take(self) -> int | None:
         """Return the best row that surely keeps the limits, or else the likeliest; None for none."""
@@ -158,31 +152,33 @@ def compute_chances(limit: float, bounds: Bounds) -> Floats:
 
 def _find_free(options: _Options, kept: Rows, taken: int) -> int | None:
     """Return the best free option, unless a free one is taken."""
-    return None if options.is_free[taken] else options.best(kept[options.is_free[kept]])
+    is_free = options.offers.is_free
+    return None if is_free[taken] else options.best(kept[is_free[kept]])
 
 
 def _find_cheaper(options: _Options, kept: Rows, taken: int) -> int | None:
     """Return the best option of clearly less money; None if it is free."""
-    usd, cost = options.cost_usd[taken], options.cost_usd[kept]
+    usd, cost = options.offers.cost_usd[taken], options.offers.cost_usd[kept]
     best = options.best(kept[(cost <= CHEAPER_SHARE * usd) & (usd - cost >= CHEAPER_USD)])
-    return None if best is None or options.is_free[best] else best
+    return None if best is None or options.offers.is_free[best] else best
 
 
 def _find_faster(options: _Options, kept: Rows, taken: int) -> int | None:
     """Return the best option that ends clearly sooner, at a reasonable price of an hour saved."""
-    saved_s = options.time_s[taken] - options.time_s[kept]
-    extra = options.cost_usd[kept] - options.cost_usd[taken]
-    is_faster = (saved_s >= FASTER_S) & (options.time_s[kept] <= FASTER_SHARE * options.time_s[taken])
+    time_s, cost_usd = options.offers.time_s, options.offers.cost_usd
+    saved_s, extra = time_s[taken] - time_s[kept], cost_usd[kept] - cost_usd[taken]
+    is_faster = (saved_s >= FASTER_S) & (time_s[kept] <= FASTER_SHARE * time_s[taken])
     return options.best(kept[is_faster & (extra <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR)])
 
 
-def _explain_staying(options: _Options, kept: Rows, taken: int, words: DecisionWords) -> str:
+def _explain_staying(options: _Options, kept: Rows, taken: int) -> str:
     """Return that a free notebook would be ready later though it computes faster; empty where that is not why."""
-    if words.offers[taken].offer.provider != "local":
+    offers = options.offers
+    if offers.contexts[taken].offer.provider != "local":
         return ""
-    saved_s = options.time_s[taken] - options.time_s[kept]
-    opening_s = (options.own_h[kept] - options.own_h[taken]) * SECONDS_PER_HOUR
-    is_notebook = options.is_free[kept] & (saved_s > 0) & (opening_s > 0)
+    saved_s = offers.time_s[taken] - offers.time_s[kept]
+    opening_s = (offers.own_h[kept] - offers.own_h[taken]) * SECONDS_PER_HOUR
+    is_notebook = offers.is_free[kept] & (saved_s > 0) & (opening_s > 0)
     if not is_notebook.any() or (saved_s >= opening_s)[is_notebook].any():
         return ""
     return "A notebook takes longer to open than it saves."
@@ -190,77 +186,93 @@ def _explain_staying(options: _Options, kept: Rows, taken: int, words: DecisionW
 
 def _name_values(options: _Options, kept: Rows, taken: int, question: Question) -> str:
     """Return the values of hours as a sentence where half or double of one would change the choice; else empty."""
-    wall_h = options.time_s / SECONDS_PER_HOUR
-    for hours, usd in ((options.own_h, question.hour_value_usd), (wall_h, question.wait_value_usd)):
+    offers, own_usd, wait_usd = options.offers, question.hour_value_usd, question.wait_value_usd
+    for hours, usd in ((offers.own_h, own_usd), (offers.time_s / SECONDS_PER_HOUR, wait_usd)):
         for factor in RANGE_OF_VALUES:
-            if options.best(kept, options.total_usd + (factor - 1.0) * usd * hours) not in (taken, None):
-                own, wait = f"${question.hour_value_usd:g}", f"${question.wait_value_usd:g}"
-                return (
-                    f"Counts an hour of yours as {own} and one of waiting as {wait}: --hour-value, --wait-value."
-                )
+            if options.best(kept, offers.total_usd + (factor - 1.0) * usd * hours) not in (taken, None):
+                values = f"an hour of yours as ${own_usd:g} and one of waiting as ${wait_usd:g}"
+                return f"Counts {values}: --hour-value, --wait-value."
     return ""
 
 
-def _format_alternatives(picks: Decision, options: _Options, words: DecisionWords) -> str:
+def _format_alternatives(picks: Decision, offers: OfferTable, words: DecisionWords) -> str:
     """Return the alternatives, each with its money and time, in one line."""
-    parts = []
+    parts, taken = [], picks.recommended
     for name, row in (("Free", picks.free), ("Cheaper", picks.cheaper), ("Faster", picks.faster)):
-        if row is None or picks.recommended is None:
+        if row is None or taken is None:
             continue
         extra = ""
-        if name == "Faster":
-            usd = options.cost_usd[row] - options.cost_usd[picks.recommended]
-            saved_h = (options.time_s[picks.recommended] - options.time_s[row]) / SECONDS_PER_HOUR
-            extra = f" ({words.currency.format_amount(usd / saved_h)} an hour saved)" if usd > 0 else ""
+        if name == "Faster" and (usd := offers.cost_usd[row] - offers.cost_usd[taken]) > 0:
+            saved_h = (offers.time_s[taken] - offers.time_s[row]) / SECONDS_PER_HOUR
+            extra = f" ({words.currency.format_amount(usd / saved_h)} an hour saved)"
         parts.append(f"{name}: {words.describe(row, with_cost=name != 'Free')}{extra}.")
     return " ".join(parts)
 
 
-def _explain_nothing(
-    ranked: RankedOffers, options: _Options, question: Question, words: DecisionWords
-) -> Decision:
+def _explain_nothing(options: _Options, question: Question, words: DecisionWords) -> Decision:
     """Return why nothing is taken, with the nearest miss in each direction."""
+    offers = options.offers
     if not options.rows.size:
-        return Decision(lines=(_name_obstacle(ranked, words.workload),))
-    ends = [("fastest", options.time_s, question.deadline_s), ("cheapest", options.cost_usd, question.budget_usd)]
+        why, hint = _explain_obstacle(offers, words.workload)
+        return Decision(lines=(f"No: {why}.",), hint=hint)
+    ends = [("fastest", offers.time_s, question.deadline_s), ("cheapest", offers.cost_usd, question.budget_usd)]
     missed: dict[int, str] = {}
     for name, column, limit in ends:
-        row = find_first(options.rows, column, options.total_usd)
+        row = find_first(options.rows, column, offers.total_usd)
         if limit is not None and row is not None:
             missed.setdefault(row, f"The {name} is {words.describe(row, with_range=True)}.")
     lines = (f"No: nothing is likely to keep {format_limits(question)}.", " ".join(missed.values()))
-    return Decision(lines=lines, nearest=tuple(missed))
+    return Decision(lines=lines, nearest=tuple(missed), hint="allow more time or money, or train less")
 
 
-def _name_obstacle(ranked: RankedOffers, workload: Workload) -> str:
-    """Return why nothing can be taken, for a model with the devices and prices of the offers."""
-    contexts = ranked.offers.contexts
-    least = min((context.offer.devices for context in contexts), default=0)
+def _explain_obstacle(offers: OfferTable, workload: Workload) -> tuple[str, str | None]:
+    """Return why nothing can be taken, and what helps if that is memory, a missing prediction or the quota."""
+    estimates = [offers.runs[run].device_estimate for run in offers.run_of.tolist()]
+    sizes = [one.memory for one in estimates if one.memory.fits is not None]
+    if sizes and not any(size.fits for size in sizes):
+        needed = f"it needs {sizes[0].needed_bytes / GIB:.1f} GiB a device"
+        what = f"`{workload.model}` at batch size {workload.batch_size}"
+        largest = max(size.largest_batch_size or 0 for size in sizes)
+        hint = f"try `--batch-size {largest}` or less" if largest else _name_remedy(offers, estimates)
+        return f"{what} fits on none of {len(sizes)} offers: {needed}", hint
+    pairs = zip(offers.contexts, estimates, strict=True)
+    fitting = [(one.offer.devices, estimate) for one, estimate in pairs if estimate.memory.fits is not False]
+    steps = [estimate.step_time for _, estimate in sorted(fitting, key=lambda pair: pair[0])]
+    failed = [step for step in steps if isinstance(step, NoPrediction)]
+    if failed and len(failed) == len(steps):
+        where = f"any of {len(steps)} offers" + (" that hold it" if len(steps) < len(offers) else "")
+        return f"no step time can be predicted on {where}: {failed[0].reason}", failed[0].hint or OTHER_PREDICTION
+    refused = next((one for one in offers.contexts if one.is_refused), None)
+    if refused is not None:
+        return "the account's quotas allow none of the offers", refused.needs
+    least = min((context.offer.devices for context in offers.contexts), default=0)
     if least > 1:
-        names = " or ".join(sorted({context.offer.accelerator for context in contexts}))
-        return (
-            f"No: {workload.model} uses one device, and {names} is rented from {least:g} up: "
-            f"`--devices {least:g}` plans all of them."
-        )
+        names = " or ".join(sorted({context.offer.accelerator for context in offers.contexts}))
+        rented = f"{names} is rented from {least:g} up: `--devices {least:g}` plans all of them"
+        return f"{workload.model} uses one device, and {rented}", None
     what = f"{workload.model} at batch {workload.batch_size}"
-    return f"No: no offer that can be had runs {what} in a known time at a known price."
+    return f"no offer that can be had runs {what} in a known time at a known price", None
 
 
-def _explain_quota(
-    ranked: RankedOffers, question: Question, options: _Options, taken: int, words: DecisionWords
-) -> str:
+def _name_remedy(offers: OfferTable, estimates: Sequence[DeviceEstimate]) -> str:
+    """Return the first change with which a step of which not even one sample fits does fit."""
+    ways = (
+        f"on {format_device(context.offer.accelerator, context.offer.devices)}, {way.remedy}"
+        for context, one in zip(offers.contexts, estimates, strict=True)
+        for way in one.remedies
+        if way.fits
+    )
+    return f"not even one sample fits: {next(ways, 'try `--precision bfloat16`, or devices with more memory')}"
+
+
+def _explain_quota(offers: OfferTable, question: Question, taken: int, words: DecisionWords) -> str:
     """Return what would be taken if the account's quota allowed it; empty for the same."""
-    if not ranked.refused.any():
+    if not offers.refused.any():
         return ""
-    row = _Options.of(ranked, question, ranked.takable | ranked.refused).take()
-    if (
-        row is None
-        or row == taken
-        or not ranked.refused[row]
-        or options.total_usd[row] >= options.total_usd[taken]
-    ):
+    row = _Options.of(offers, question, offers.takable | offers.refused).take()
+    if row is None or not offers.refused[row] or offers.total_usd[row] >= offers.total_usd[taken]:
         return ""
-    return f"Ruled out by your quota: {words.describe(row)}; {ranked.offers.contexts[row].needs}"
+    return f"Ruled out by your quota: {words.describe(row)}; {offers.contexts[row].needs}"
 
 
 def _explain_input(taken: OfferEstimate, question: Question, workload: Workload) -> str:

@@ -126,8 +126,7 @@ class DecisionWords(NamedTuple):
         if one.bill is None:
             each = one.usd_per_million_samples
             return "free" if not each else f"{self.currency.format_amount(float(each))} per million samples"
-        low, mid, high = (float(nano) * 1e-9 for nano in one.bill.nano)
-        return format_cost(Interval(low=low, mid=mid, high=high), self.currency, with_range=with_range)
+        return format_cost(one.bill.usd, self.currency, with_range=with_range)
 
     def time(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the time of a run with its sessions, or the samples per second."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
     from ..units import Interval
     from ..workload.model import Workload
-    from .crossovers import Crossover
+    from .breakeven import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
     from .select import OfferContext
@@ -55,6 +55,7 @@ class Decision(Frozen):
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
         kept: All offers that keep the limits as surely as the recommended one.
+        hint: What helps where nothing is recommended; None if unknown.
     """
 
     recommended: int | None = None
@@ -69,6 +70,7 @@ class Decision(Frozen):
     kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
     misfit: str = ""
+    hint: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -90,6 +92,9 @@ STATED_KEYS = (
     "model", "mode", "batch_size", "precision", "quantization", "compiled", "samples", "tokens_per_sample",
 )  # fmt: skip
 SIZE_KEYS = ("parameters", "trainable_parameters", "flops_per_step")
+PHASE_KEYS = (
+    "parameters", "trainable_parameters", "batch_size", "samples", "validation_samples", "flops_per_step",
+)  # fmt: skip
 REFERENCE_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
@@ -126,6 +131,12 @@ class Estimate(Frozen):
     takable: tuple[int, ...] = ()
     undominated: tuple[int, ...] = ()
     budget_epochs: BudgetEpochs | None = None
+
+    @property
+    def taken(self) -> OfferEstimate | None:
+        """The recommended offer; None for none."""
+        row = self.decision.recommended
+        return None if row is None else self.offers[row]
 
     @property
     def contexts(self) -> Sequence[OfferContext]:
@@ -205,12 +216,9 @@ class Estimate(Frozen):
         Without a recommendation, it is that of the cheapest ones.
         """
         measured, stated = self.workload.input, self.options.get("feed")
-        index = (
-            self.decision.recommended if self.decision.recommended is not None else self.recommendation.cheapest
-        )
-        needed_per_s = None
-        if index is not None:
-            one = self.offers[index]
+        cheapest, needed_per_s = self.recommendation.cheapest, None
+        one = self.offers[cheapest] if self.taken is None and cheapest is not None else self.taken
+        if one is not None:
             own = one.samples_per_s
             needed_per_s = one.device_estimate.able_per_s or (None if own is None else own.mid)
         rate = None if measured is None or stated is not None else measured
@@ -245,20 +253,19 @@ class Estimate(Frozen):
         """Return each recommended offer by position and by name."""
         chosen = self.recommendation
         single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
-        answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
-        margin = chosen.sensitivity
-        sensitivity = (
-            None
-            if margin is None
-            else {
+        margin, sensitivity = chosen.sensitivity, None
+        if margin is not None:
+            sensitivity = {
                 "runner_up": self._reference(margin.runner_up),
                 "price_percent": 100 * margin.price_share,
                 "step_time_percent": 100 * margin.step_time_share,
                 "certain": margin.certain,
             }
-        )
-        pareto = [self._reference(index) for index in chosen.pareto]
-        return {**answers, "pareto": pareto, "sensitivity": sensitivity}
+        return {
+            **{name: self._reference(getattr(chosen, name)) for name in single},
+            "pareto": [self._reference(index) for index in chosen.pareto],
+            "sensitivity": sensitivity,
+        }
 
     def _reference(self, index: int | None) -> dict[str, Any] | None:
         """Return the position of an offer in `offers[]`, with its name."""
@@ -291,13 +298,8 @@ def _phase_json(workload: Workload) -> dict[str, Any]:
         "times": times,
         "total_epochs": workload.epochs,
         "total_steps": workload.steps,
-        "parameters": workload.parameters,
-        "trainable_parameters": workload.trainable_parameters,
-        "batch_size": workload.batch_size,
-        "samples": workload.samples,
-        "validation_samples": workload.validation_samples,
-        "flops_per_step": workload.flops_per_step,
-        "passes": [to_plain(one) for one in workload.passes],
+        **{key: getattr(workload, key) for key in PHASE_KEYS},
+        "passes": to_plain(workload.passes),
     }
 
 
@@ -334,8 +336,8 @@ class ReportDetails(Frozen):
 
     steps: tuple[StepBreakdown, ...]
     bills: tuple[int, ...]
-    curves: tuple[CostCurve, ...]
-    crossovers: tuple[Crossover, ...]
+    curves: tuple[CostCurve, ...] = ()
+    crossovers: tuple[Crossover, ...] = ()
     colab: tuple[Crossover, ...] = ()
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:

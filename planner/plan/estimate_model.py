@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
-from ..records import Frozen
 from ..workload.capture.kept_models import keep_models_built
-from .breakeven import select_alternatives
+from .breakeven import find_crossovers, select_alternatives
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
-from .crossovers import Crossover, find_crossovers
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, plan_what_fits, prepare_fit, require_fittable
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .alternatives import Alternative, Alternatives
+    from .alternatives import Alternative
     from .compilation import StepCompiler
     from .request import ResolvedRequest
 
@@ -69,7 +68,7 @@ def estimate_model(
                 known = measure_own_machine(context, answer, question, model=model, argv=script_arguments)
                 if known is not None:
                     context, answer = known, estimate_in_context(known, question, ways=ways)
-            if answer.decision.recommended is None:
+            if answer.taken is None:
                 answer = add_budget_epochs(answer, context, question, ways=ways)
         if not (request.fit or compiling):
             answer = plan_what_fits(answer, context, prepare)
@@ -100,7 +99,6 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
     """Add latency, throughput and cost of serving predictions to each offer."""
-
     one = context.workload if context.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = trace_workload(model, options=replace(options, batch_size=1), script_arguments=())
@@ -117,15 +115,9 @@ MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epoc
 def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
     """Build the report details of an estimate."""
     picks = tuple(estimate.decision.roles())
-    curves = _CostCurves.of(context, estimate, question)
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
-    return ReportDetails(
-        steps=_steps(context, estimate, shown),
-        bills=picks,
-        curves=() if curves is None else tuple(curves.curves()),
-        crossovers=() if curves is None else curves.find_crossover_points(),
-        colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
-    )
+    curves = _compute_curves(context, estimate, question)
+    return ReportDetails(steps=_steps(context, estimate, shown), bills=picks, **curves)
 
 
 def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
@@ -145,59 +137,37 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
     return tuple(found.values())
 
 
-class _CostCurves(Frozen):
-    """Costs of the alternatives at numbers of epochs, computed once per number."""
+def _compute_curves(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:
+    """Return the details by number of epochs; none if the run is not given in epochs or nothing is taken."""
+    asked = context.workload.epochs
+    if asked is None or context.workload.samples is None or estimate.taken is None:
+        return {}
+    alternatives = select_alternatives(context, estimate, question=question)
+    farthest = MOST_EPOCHS_TIMES * max(asked, 10)
 
-    alternatives: Alternatives
-    asked: int
-    known: dict[int, dict[str, Alternative]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
-        """Build the curves; None if the run is not given in epochs or nothing is taken."""
-        workload = context.workload
-        if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
-            return None
-        alternatives = select_alternatives(context, estimate, question=question)
-        return cls(alternatives=alternatives, asked=workload.epochs)
-
-    @property
-    def farthest(self) -> int:
-        """End of the curves [epochs]."""
-        return MOST_EPOCHS_TIMES * max(self.asked, 10)
-
-    def at(self, epochs: int) -> dict[str, Alternative]:
+    @cache
+    def price(epochs: int) -> dict[str, Alternative]:
         """Return each alternative by name, the least total first."""
-        if epochs not in self.known:
-            self.known[epochs] = {one.name: one for one in self.alternatives.at(epochs, 1)}
-        return self.known[epochs]
+        return {one.name: one for one in alternatives.at(epochs, 1)}
 
-    def find_crossover_points(self) -> tuple[Crossover, ...]:
-        """Return the numbers of epochs at which the best alternative changes."""
-        return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
+    def find_cheaper(other: str, epochs: int) -> str:
+        found = price(epochs)
+        return PAID_COLAB if found[PAID_COLAB].total_usd <= found[other].total_usd else other
 
-    def against(self, name: str) -> Iterator[Crossover]:
-        """Yield the numbers of epochs at which one alternative overtakes each other paid one in cost."""
-        asked = self.at(self.asked)
-        if name in asked:
-            for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
-                yield from find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
+    def build_curve(name: str, row: int) -> CostCurve:
+        offer, costs = alternatives.offers[row].offer, [(n, price(n)[name].money_usd) for n in shown]
+        points = tuple((n, usd.low, usd.mid, usd.high) for n, usd in costs)
+        return CostCurve(name=name, instance_type=offer.instance_type, points=points)
 
-    def _cheaper(self, one: str, other: str, epochs: int) -> str:
-        """Return the name of the cheaper of two alternatives."""
-        found = self.at(epochs)
-        return one if found[one].total_usd <= found[other].total_usd else other
-
-    def curves(self) -> Iterator[CostCurve]:
-        """Yield the cost curve of each alternative."""
-        epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
-        for name, row in self.alternatives.rows.items():
-            found = [(n, self.at(n)[name].money_usd) for n in epochs]
-            yield CostCurve(
-                name=name,
-                instance_type=self.alternatives.pricer.offers[row].offer.instance_type,
-                points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
-            )
+    shown = sorted({n for n in EPOCHS_SHOWN if n <= farthest} | {asked, farthest})
+    paid = [name for name, one in price(asked).items() if name != PAID_COLAB and one.money_usd.mid > 0]
+    rivals = paid if PAID_COLAB in alternatives.rows else []
+    against = (find_crossovers(partial(find_cheaper, other), farthest=farthest) for other in rivals)
+    return {
+        "curves": tuple(build_curve(name, row) for name, row in alternatives.rows.items()),
+        "crossovers": find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest),
+        "colab": tuple(chain.from_iterable(against)),
+    }
 
 
 def add_best_batch(

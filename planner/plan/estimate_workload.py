@@ -21,7 +21,7 @@ from .fitting import FitWays
 from .improvements import find_improvements
 from .input_pipeline import InputPipeline, guess_jpeg_pipeline, list_feeds, with_input_bottleneck
 from .offer_table import price_offers
-from .question import EstimateContext, Question, find_obstacle
+from .question import EstimateContext, Question, require_run_length
 from .ranking import find_undominated, rank_offers, recommend
 from .script_layout import follow_script, limit_to_one_device, uses_one_device
 from .select import Selection
@@ -61,7 +61,8 @@ def estimate_workload(
     """
     from .._version import __version__
 
-    _require_run_length(workload, question)
+    if question.has_limits:
+        require_run_length(workload, "`--budget`" if question.deadline_s is None else "`--deadline`")
     _require_training(workload, question)
     question, one_device = follow_script(question, workload), uses_one_device(question, workload)
     estimator = DeviceEstimator(
@@ -86,15 +87,13 @@ def estimate_workload(
     ranked = rank_offers(priced, question, one_device=one_device)
     decision = decide(ranked, question, workload=workload, currency=terms.currency)
     if decision.recommended is not None:
-        taken = ranked.offers[decision.recommended]
+        taken = ranked[decision.recommended]
         distributed = None
         if one_device and (several := _select_several_devices(selection, taken.offer)):
             other = replace(question, scaling="strong")
-            answer = estimate_workload(
+            distributed = estimate_workload(
                 workload, selection=several, predictor=predictor, question=other, terms=terms
-            )
-            row = answer.decision.recommended
-            distributed = None if row is None else answer.offers[row]
+            ).taken
 
         def estimate(other: Workload, pipeline: InputPipeline | None = None) -> DeviceEstimate:
             used = feeds if pipeline is None else (pipeline,)
@@ -105,11 +104,10 @@ def estimate_workload(
             workload, taken, estimate, distributed=distributed, feed=feeds[0] if feeds else None
         )
         decision = replace(decision, improvements=improvements)
-    is_partial = question.refuses(workload)
-    answer = Estimate(
+    return Estimate(
         workload=workload,
-        offers=ranked.offers,
-        recommendation=Recommendation() if is_partial else recommend(ranked, question),
+        offers=ranked,
+        recommendation=Recommendation() if question.refuses(workload) else recommend(ranked, question),
         decision=decision,
         options={**_echo(question), "fit": ways is not None},
         terms=terms,
@@ -120,14 +118,6 @@ def estimate_workload(
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
         undominated=find_undominated(ranked),
     )
-    if (
-        decision.recommended is not None
-        or decision.nearest
-        or is_partial
-        or (why := find_obstacle(answer)) is None
-    ):
-        return answer
-    return replace(answer, decision=replace(decision, lines=(f"No: {why}.",)))
 
 
 def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:
@@ -150,17 +140,6 @@ def estimate_in_context(context: EstimateContext, question: Question, *, ways: F
         feed=context.feed,
         ways=ways,
     )
-
-
-def _require_run_length(workload: Workload, question: Question) -> None:
-    """Raise UsageError if a deadline or budget is given for a run of unknown length."""
-    known = workload.steps is not None or (workload.samples is not None and workload.epochs is not None)
-    if question.has_limits and not known:
-        flag = "--budget" if question.deadline_s is None else "--deadline"
-        raise UsageError(
-            f"`{flag}` needs the length of the run, which `{workload.model}` does not state",
-            hint="add `--samples N --epochs N`, or `--steps N`",
-        )
 
 
 def _require_training(workload: Workload, question: Question) -> None:

@@ -73,7 +73,7 @@ def plan_what_fits(
     with keep_models_built():
         question, ways = prepare()
         fitted = estimate_in_context(context, question, ways=ways)
-    if fitted.decision.recommended is None:
+    if fitted.taken is None:
         return answer
     return replace(fitted, decision=replace(fitted.decision, misfit=misfit))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Frozen
 from ..units import format_device, format_duration
+from ..workload.ops import change_op
 from ..workload.resize import scale_workload
 
 if TYPE_CHECKING:
@@ -117,6 +118,6 @@ def convert_to_mixed_precision(workload: Workload, dtype: str) -> Workload:
     def convert(op: Op) -> Op:
         if op.phase == "update" or op.dtype != "float32":
             return op
-        return replace(op, dtype=dtype, **{name: getattr(op, name) / 2 for name in _BYTES})
+        return change_op(op, {"dtype": dtype, **{name: getattr(op, name) / 2 for name in _BYTES}})
 
     return replace(workload, ops=tuple(map(convert, workload.ops)), precision=f"mixed_{dtype}")

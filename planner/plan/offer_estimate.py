@@ -125,7 +125,7 @@ class OfferEstimate:
     @property
     def co2_kg(self) -> Interval | None:
         """Carbon dioxide of the run; None if unknown [kg]."""
-        return self.market.co2_kg(self.selected, self.timeline)
+        return self.market.co2_kg(self.offer, self.energy_kwh)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ class OfferEstimate:
 
     def _run_json(self, to_json: Callable[[Interval], dict[str, float]]) -> dict[str, Any]:
         bill, run_time_s, energy = self.bill, self.run_time_s, self.energy_kwh
-        co2, per_million = self.co2_kg, self.usd_per_million_tokens
+        co2, per_million = self.market.co2_kg(self.offer, energy), self.usd_per_million_tokens
         return {
             "run_time_s": run_time_s and to_json(run_time_s),
             "cost_usd": bill.total_json() if bill else None,

@@ -14,7 +14,7 @@ from .bill import CostBasis, FeeCalculator, UnpricedRun
 from .comparison import Market
 from .device_estimate import DeviceEstimate
 from .input_pipeline import Feeds, InputPipeline, with_input_bottleneck
-from .money import compute_price_nano
+from .money import NANO, USD_OF_A_NANO, compute_price_nano, compute_rental_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
 from .sessions import Access, build_access
@@ -40,9 +40,15 @@ class OfferTable(Sequence[OfferEstimate]):
         price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
         market: Comparisons between the offers.
 
-    Attributes:
-        total_usd: What decides between the rows, NaN if unknown; None before they are ranked [USD].
+    Attributes: columns that ranking adds.
+        total_usd: What decides between the rows, NaN if unknown [USD].
+        takable: Whether it can be had, is a complete machine, and runs the work in a known time at a known price.
+        refused: Whether the account's quota alone forbids that.
     """
+
+    total_usd: NDArray[np.float64]
+    takable: NDArray[np.bool_]
+    refused: NDArray[np.bool_]
 
     def __init__(
         self,
@@ -53,9 +59,7 @@ class OfferTable(Sequence[OfferEstimate]):
         market: Market,
     ) -> None:
         self.contexts, self.runs, self.run_of = contexts, runs, run_of
-        self.price_nano = price_nano
-        self.total_usd: NDArray[np.float64] | None = None
-        self._market = market
+        self.price_nano, self._market = price_nano, market
         self._rows: dict[int, OfferEstimate] = {}
         self._half_widths: dict[object, float] = {}
 
@@ -79,8 +83,7 @@ class OfferTable(Sequence[OfferEstimate]):
         return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
 
     def _build_row(self, row: int) -> OfferEstimate:
-        context, run = self.contexts[row], self.runs[self.run_of[row]]
-        total_usd = math.nan if self.total_usd is None else float(self.total_usd[row])
+        context, run, total_usd = self.contexts[row], self.runs[self.run_of[row]], float(self.total_usd[row])
         return OfferEstimate(
             offer=context.offer,
             selected=context,
@@ -117,6 +120,29 @@ class OfferTable(Sequence[OfferEstimate]):
         return self.of_runs(lambda run: run.own_h)
 
     @cached_property
+    def time_s(self) -> NDArray[np.float64]:
+        """Time of the run or, if its length is unknown, of a sample, by row; NaN if unknown [s]."""
+        return self.of_runs(_compute_time_s)
+
+    @cached_property
+    def cost_usd(self) -> NDArray[np.float64]:
+        """Cost of the run or, if its length is unknown, of a sample, by row; NaN if unknown [USD]."""
+        import numpy as np
+
+        costs = np.full(len(self), np.nan)
+        is_billed = self.of_runs(lambda run: run.cost_basis is not None, bool)
+        is_priced = self.price_nano != None  # noqa: E711 - compares every element
+        billed = np.flatnonzero(is_priced & is_billed)
+        costs[billed] = self.compute_costs(billed, 1)
+        for row in np.flatnonzero(is_priced & ~is_billed).tolist():
+            one = self.runs[self.run_of[row]].device_estimate
+            if one.step_time_s is not None:
+                duration_s, price = 1000 * one.step_time_s.mid, self.price_nano[row]
+                per_1000_usd = compute_rental_nano(duration_s=duration_s, price_nano=price) / NANO
+                costs[row] = per_1000_usd / (1000 * one.run.global_batch_size)
+        return costs
+
+    @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
         return self.of_offers(lambda one: one.availability in ("quota", "scarce"), bool)
@@ -134,13 +160,8 @@ class OfferTable(Sequence[OfferEstimate]):
         _, first = np.unique(self.run_of, return_index=True)
         return sorted(first.tolist())
 
-    @cached_property
-    def has_cost_basis(self) -> NDArray[np.bool_]:
-        """Whether the run of each row can be billed: its length and the time of its steps are known."""
-        return self.of_runs(lambda run: run.cost_basis is not None, bool)
-
-    def compute_totals(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.object_]:
-        """Return the totals of the bills of some rows, which have a price and a cost basis [1e-9 USD].
+    def compute_costs(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.float64]:
+        """Return the totals of the bills of some rows, which have a price and a cost basis [USD].
 
         Args:
             rows: Positions of the rows.
@@ -153,7 +174,7 @@ class OfferTable(Sequence[OfferEstimate]):
             basis = self.runs[self.run_of[row]].cost_basis
             half_width = 0.0 if bound == 1 else self.price_half_width(row)
             totals.append(None if basis is None else basis.compute_total(price, bound, half_width))
-        return np.array(totals, dtype=object)
+        return np.array(totals, dtype=object).astype(float) * USD_OF_A_NANO
 
     def price_half_width(self, row: int) -> float:
         """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
@@ -165,10 +186,11 @@ class OfferTable(Sequence[OfferEstimate]):
         return known
 
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
-        """Return the rows in another order."""
+        """Return the rows in another order, with all columns that are known."""
         contexts = [self.contexts[row] for row in order.tolist()]
-        table = OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
-        table.total_usd = None if self.total_usd is None else self.total_usd[order]
+        table = OfferTable(contexts, self.runs, self.run_of, self.price_nano, self._market)
+        columns = {name: value for name, value in vars(self).items() if hasattr(value, "dtype")}
+        vars(table).update({name: column[order] for name, column in columns.items()})
         return table
 
     def reprice(
@@ -182,6 +204,14 @@ class OfferTable(Sequence[OfferEstimate]):
         pairs = zip(first.tolist(), used.tolist(), strict=True)
         runs = [build_run(contexts[place], self.runs[kind].device_estimate) for place, kind in pairs]
         return OfferTable(contexts, runs, run_of, self.price_nano[rows], self._market)
+
+
+def _compute_time_s(run: UnpricedRun) -> float:
+    """Return the time of the run or, if its length is unknown, of a sample; NaN if unknown [s]."""
+    if run.timeline is not None:
+        return run.timeline.wall_s.mid
+    step_time_s = run.device_estimate.step_time_s
+    return math.nan if step_time_s is None else step_time_s.mid / run.device_estimate.run.global_batch_size
 
 
 # Equal for offers of one machine kind, whatever their region and purchase option.

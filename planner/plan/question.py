@@ -1,4 +1,4 @@
-"""Question about a workload, the context in which it is answered, and the reasons for a negative answer."""
+"""Question about a workload, the context in which it is answered, and the error of a negative answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import NoAnswerError
+from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_DURATION_S, require_not_negative, require_positive
 from ..predict.sharding import Sharding
-from ..predict.step_time import NoPrediction
 from ..records import Frozen
-from ..units import GIB, format_device
 from .preemption import SpotTerms
 from .run_length import ScalingMode
 from .select import Filters
@@ -105,66 +103,20 @@ class EstimateContext(Frozen):
 
 def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
     """Return the error that explains why no offer answers the question, or None if one does."""
-    if estimate.decision.recommended is not None:
-        return None
-    if estimate.decision.lines == (estimate.workload.why_partial,):
-        return NoAnswerError(estimate.decision.sentence, hint=PARTIAL_HINT)
-    hint: str | None = "allow more time or money, or train less"
-    if not estimate.decision.nearest:
-        why = find_obstacle(estimate)
-        hint = None if why is None else why.hint
-    return NoAnswerError(estimate.decision.sentence, hint=hint)
+    decision = estimate.decision
+    return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
+
+
+def require_run_length(workload: Workload, what: str) -> None:
+    """Raise UsageError, which says what needs it, for a run of unknown length."""
+    if workload.steps is None and (workload.samples is None or workload.epochs is None):
+        raise UsageError(
+            f"{what} needs the length of the run, which `{workload.model}` does not state",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
 
 
 def require_whole(workload: Workload, question: Question) -> None:
     """Raise NoAnswerError for a script of which a phase could not be planned, unless the others will do."""
     if question.refuses(workload):
         raise NoAnswerError(workload.why_partial, hint=PARTIAL_HINT)
-
-
-def find_obstacle(estimate: Estimate) -> NoAnswerError | None:
-    """Return why nothing can be taken, if it is memory, a missing prediction or the account's quota."""
-    return _nothing_fits(estimate) or _nothing_predicted(estimate) or _nothing_startable(estimate)
-
-
-def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
-    """Return an error if the step fits on no offer with known memory."""
-    verdicts = [memory for one in estimate.offers if (memory := one.device_estimate.memory).fits is not None]
-    if not verdicts or any(verdict.fits for verdict in verdicts):
-        return None
-    largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
-    ways = (
-        f"on {format_device(one.offer.accelerator, one.offer.devices)}, {way.remedy}"
-        for one in estimate.offers
-        for way in one.device_estimate.remedies
-        if way.fits
-    )
-    way = next(ways, "try `--precision bfloat16`, or devices with more memory")
-    workload, needed_gib = estimate.workload, verdicts[0].needed_bytes / GIB
-    return NoAnswerError(
-        f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
-        f"it needs {needed_gib:.1f} GiB a device",
-        hint=f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {way}",
-    )
-
-
-def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
-    """Return an error if the account may start none of the offers."""
-    refused = next((one for one in estimate.offers if one.selected.is_refused), None)
-    if refused is None:
-        return None
-    return NoAnswerError("the account's quotas allow none of the offers", hint=refused.selected.needs)
-
-
-def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
-    """Return an error if no step time could be predicted where the step fits."""
-    fitting = [one for one in estimate.offers if one.device_estimate.memory.fits is not False]
-    steps = [one.device_estimate.step_time for one in sorted(fitting, key=lambda one: one.offer.devices)]
-    failed = [step for step in steps if isinstance(step, NoPrediction)]
-    if len(failed) < len(steps) or not failed:
-        return None
-    where = f"any of {len(steps)} offers" + (" that hold it" if len(steps) < len(estimate.offers) else "")
-    return NoAnswerError(
-        f"no step time can be predicted on {where}: {failed[0].reason}",
-        hint=failed[0].hint or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
-    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..units import SECONDS_PER_HOUR
 from .estimate import Recommendation, Sensitivity
-from .money import NANO, USD_OF_A_NANO, compute_rental_nano
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
@@ -24,24 +23,6 @@ if TYPE_CHECKING:
 
 
 NEVER_TAKEN = frozenset({"reserved", "unlisted", "retired"})
-
-
-class RankedOffers(NamedTuple):
-    """Offers in order with time, cost and total of the run or, if its length is unknown, of a sample.
-
-    Args:
-        offers: Best first.
-        time_s: Central estimate; NaN if unknown [s].
-        cost_usd: Central estimate; NaN if unknown [USD].
-        takable: Whether it can be had, is a complete machine, and runs the work in a known time at a known price.
-        refused: Whether the account's quota alone forbids that.
-    """
-
-    offers: OfferTable
-    time_s: Floats
-    cost_usd: Floats
-    takable: Mask
-    refused: Mask
 
 
 def compute_total_usd(
@@ -67,44 +48,43 @@ def compute_total_usd(
     return money_usd * (1.0 + aged_share) + own_h * hour_value_usd + wall_h * wait_value_usd
 
 
-def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = False) -> RankedOffers:
+def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = False) -> OfferTable:
     """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable."""
     import numpy as np
 
-    total_usd, time_s, cost_usd = compute_totals(offers, question)
+    compute_totals(offers, question)
     complete = offers.of_offers(lambda one: one.offer.complete, bool)
     possible = complete & offers.of_runs(lambda run: run.device_estimate.memory.fits is True, bool)
     usable = complete & offers.of_runs(lambda run: not run.device_estimate.is_ruled_out, bool)
-    first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
+    first, second = offers.cost_usd, offers.time_s
+    if question.sort == "time":
+        first, second = second, first
     if question.sort == "co2":
         co2_kg = (one.co2_kg for one in offers)
-        first, second = np.array([np.nan if co2 is None else co2.mid for co2 in co2_kg]), cost_usd
+        first, second = np.array([np.nan if co2 is None else co2.mid for co2 in co2_kg]), offers.cost_usd
     unknown = np.isnan(first) | np.isnan(second)
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
-    order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
-    possible &= ~np.isnan(total_usd)
-    takable, refused = _find_takable(offers, possible & usable, question, one_device=one_device)
-    if question.filters.accelerators and not (takable.any() or refused.any()):
-        takable, refused = _find_takable(offers, possible, question, one_device=one_device)
-    return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
+    possible &= ~np.isnan(offers.total_usd)
+    _mark_takable(offers, possible & usable, question, one_device=one_device)
+    if question.filters.accelerators and not (offers.takable.any() or offers.refused.any()):
+        _mark_takable(offers, possible, question, one_device=one_device)
+    return offers.reorder(np.lexsort((*keys, unknown, ~usable)))  # the last key decides first
 
 
-def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats, Floats]:
-    """Set and return the totals of offers, with the times and costs that they come from [USD], [s], [USD]."""
-    time_s, cost_usd = offers.of_runs(_time_s), _compute_costs(offers)
-    total_usd = offers.total_usd = compute_total_usd(
-        money_usd=cost_usd,
+def compute_totals(offers: OfferTable, question: Question) -> None:
+    """Add the totals of offers to their columns."""
+    offers.total_usd = compute_total_usd(
+        money_usd=offers.cost_usd,
         own_h=offers.own_h,
-        wall_h=time_s / SECONDS_PER_HOUR,
+        wall_h=offers.time_s / SECONDS_PER_HOUR,
         hour_value_usd=question.hour_value_usd,
         wait_value_usd=question.wait_value_usd,
         aged_share=offers.aged_shares,
     )
-    return total_usd, time_s, cost_usd
 
 
-def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
-    """Return which offers can be taken, and which the account's quota alone forbids.
+def _mark_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> None:
+    """Add which offers can be taken, and which the account's quota alone forbids, to their columns.
 
     What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
     has nothing else.
@@ -114,36 +94,9 @@ def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_de
     if one_device and not (question.filters.devices and min(question.filters.devices) > 1):
         known = known & offers.of_offers(lambda one: one.offer.devices <= 1, bool)
     states = offers.of_offers(lambda one: one.availability, object)
-    had = known & ~np.isin(states, [*NEVER_TAKEN, "quota"])
-    refused = known & (states == "quota")
-    if question.filters.accelerators and not had.any() and not refused.any():
-        return known, refused
-    return had, refused
-
-
-def _time_s(run: UnpricedRun) -> float:
-    """Return the time of the run or, if its length is unknown, of a sample; NaN if unknown [s]."""
-    if run.timeline is not None:
-        return run.timeline.wall_s.mid
-    step_time_s = run.device_estimate.step_time_s
-    return math.nan if step_time_s is None else step_time_s.mid / run.device_estimate.run.global_batch_size
-
-
-def _compute_costs(offers: OfferTable) -> Floats:
-    """Return the cost of the run or, if its length is unknown, of a sample; NaN if unknown [USD]."""
-    import numpy as np
-
-    costs = np.full(len(offers), np.nan)
-    priced = offers.price_nano != None  # noqa: E711 - compares every element
-    billed = np.flatnonzero(priced & offers.has_cost_basis)
-    costs[billed] = offers.compute_totals(billed, 1).astype(float) * USD_OF_A_NANO
-    for row in np.flatnonzero(priced & ~offers.has_cost_basis).tolist():
-        one = offers.runs[offers.run_of[row]].device_estimate
-        if one.step_time_s is not None:
-            duration_s, price = 1000 * one.step_time_s.mid, offers.price_nano[row]
-            per_1000_usd = compute_rental_nano(duration_s=duration_s, price_nano=price) / NANO
-            costs[row] = per_1000_usd / (1000 * one.run.global_batch_size)
-    return costs
+    had, offers.refused = known & ~np.isin(states, [*NEVER_TAKEN, "quota"]), known & (states == "quota")
+    is_named_only = question.filters.accelerators and not had.any() and not offers.refused.any()
+    offers.takable = known if is_named_only else had
 
 
 class Bounds(NamedTuple):
@@ -154,13 +107,12 @@ class Bounds(NamedTuple):
     high: Floats
 
 
-def compute_time_bounds(ranked: RankedOffers, rows: Rows) -> Bounds:
+def compute_time_bounds(offers: OfferTable, rows: Rows) -> Bounds:
     """Return the 80 % intervals of the times of some rows, with the spread of preemptions [s]."""
     import numpy as np
 
-    ends = [_compute_time_ends(run) for run in ranked.offers.runs]
-    low, high = (np.array([one[end] for one in ends])[ranked.offers.run_of[rows]] for end in range(2))
-    return Bounds(low, ranked.time_s[rows], high)
+    low, high = np.array([_compute_time_ends(run) for run in offers.runs]).T
+    return Bounds(low[offers.run_of[rows]], offers.time_s[rows], high[offers.run_of[rows]])
 
 
 def _compute_time_ends(run: UnpricedRun) -> tuple[float, float]:
@@ -173,10 +125,9 @@ def _compute_time_ends(run: UnpricedRun) -> tuple[float, float]:
     return wall_s.low, wall_s.high if forecast is None else max(wall_s.high, forecast.wall_p90_s)
 
 
-def compute_cost_bounds(ranked: RankedOffers, rows: Rows) -> Bounds:
+def compute_cost_bounds(offers: OfferTable, rows: Rows) -> Bounds:
     """Return the 80 % intervals of the costs of some rows, whose runs have a known length [USD]."""
-    low, high = (ranked.offers.compute_totals(rows, end).astype(float) * USD_OF_A_NANO for end in (0, 2))
-    return Bounds(low, ranked.cost_usd[rows], high)
+    return Bounds(offers.compute_costs(rows, 0), offers.cost_usd[rows], offers.compute_costs(rows, 2))
 
 
 def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
@@ -207,7 +158,7 @@ def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]
     return tuple(front)
 
 
-def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
+def find_undominated(offers: OfferTable) -> tuple[int, ...]:
     """Return the offers that can be taken and that no other beats in money, time and the user's own hours.
 
     An offer is beaten by one that is at least as good in all three and better in one; old prices count with their
@@ -215,10 +166,9 @@ def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     """
     import numpy as np
 
-    offers = ranked.offers
-    money_usd = ranked.cost_usd * (1.0 + offers.aged_shares)
-    columns = np.stack([money_usd, ranked.time_s, offers.own_h], axis=1)
-    rows = np.flatnonzero(ranked.takable)
+    money_usd = offers.cost_usd * (1.0 + offers.aged_shares)
+    columns = np.stack([money_usd, offers.time_s, offers.own_h], axis=1)
+    rows = np.flatnonzero(offers.takable)
     rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
     front: list[int] = []
     while rows.size:  # the cheapest first: none is beaten by a later one
@@ -227,20 +177,20 @@ def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     return tuple(front)
 
 
-def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
+def recommend(offers: OfferTable, question: Question) -> Recommendation:
     """Return the recommended offers, of those that can be taken and do the whole run in one session."""
     import numpy as np
 
-    offers, time_s, cost_usd = ranked.offers, ranked.time_s, ranked.cost_usd
-    able = ranked.takable & offers.of_runs(lambda run: run.timeline is None or run.timeline.sessions == 1, bool)
+    time_s, cost_usd = offers.time_s, offers.cost_usd
+    able = offers.takable & offers.of_runs(lambda run: run.timeline is None or run.timeline.sessions == 1, bool)
     free, paid = np.flatnonzero(able & offers.is_free), np.flatnonzero(able & ~offers.is_free)
     if offers.is_free.all():
         paid = free
     in_time, in_budget = paid[:0], paid[:0]
     if question.deadline_s is not None:
-        in_time = paid[compute_time_bounds(ranked, paid).high <= question.deadline_s]
+        in_time = paid[compute_time_bounds(offers, paid).high <= question.deadline_s]
     if question.budget_usd is not None:
-        in_budget = paid[compute_cost_bounds(ranked, paid).high <= question.budget_usd]
+        in_budget = paid[compute_cost_bounds(offers, paid).high <= question.budget_usd]
     cheapest = find_first(paid, cost_usd, time_s)
     return Recommendation(
         cheapest=cheapest,

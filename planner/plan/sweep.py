@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, NoAnswerError
 from ..records import Frozen, to_plain
-from ..units import Interval
+from ..units import ZERO, Interval
 from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
-from .money import USD_OF_A_NANO
 from .question import require_whole
 from .ranking import find_pareto
-from .timeline import NO_TIME
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -42,7 +40,7 @@ class SweepTrial(Frozen):
         rows = dict.fromkeys((*estimate.decision.roles(), *found.pareto, found.free))
         offers = [estimate.offers[row] for row in rows if row is not None]
         return [
-            (one.run_time_s.mid, one.bill.mid_nano * USD_OF_A_NANO, self._point_json(one))
+            (one.run_time_s.mid, one.bill.usd.mid, self._point_json(one))
             for one in offers
             if one.run_time_s is not None and one.bill is not None
         ]
@@ -78,15 +76,12 @@ class SweepResult(Frozen):
     @property
     def time_s(self) -> Interval:
         """Time of all trials, each on what is taken for it, one after the other [s]."""
-        times_s = (one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None)
-        return sum(times_s, NO_TIME)
+        return sum((one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None), ZERO)
 
     @property
     def money_usd(self) -> Interval:
         """Amount paid for all trials [USD]."""
-        nanos = [one.taken.bill.nano for one in self.trials if one.taken.bill is not None]
-        low, mid, high = (sum(nano[end] for nano in nanos) * USD_OF_A_NANO for end in range(3))
-        return Interval(low=low, mid=mid, high=high)
+        return sum((one.taken.bill.usd for one in self.trials if one.taken.bill is not None), ZERO)
 
     def list_points(self) -> list[dict[str, Any]]:
         """Return `points[]`, fastest first; `best` are those that no other beats in time and cost at once."""
@@ -146,11 +141,10 @@ def sweep(
             continue
         resized = Resizer(workload, lambda size, dtype=precision: trace(size, dtype))  # type: ignore[misc]
         estimate = estimate_in_context(replace(context, workload=workload, resized=resized), question)
-        row = estimate.decision.recommended
-        if row is None or estimate.offers[row].timeline is None:
+        if (taken := estimate.taken) is None or taken.timeline is None:
             failed.append((batch_size, precision, NOWHERE))
             continue
-        size, dtype, taken = workload.batch_size, workload.precision, estimate.offers[row]
+        size, dtype = workload.batch_size, workload.precision
         trials.append(SweepTrial(batch_size=size, precision=dtype, estimate=estimate, taken=taken))
     if not trials:
         raise NoAnswerError(

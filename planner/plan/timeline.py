@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..units import GB, MEGA, Interval
+from ..units import GB, MEGA, ZERO, Interval
 from .cost_terms import CostTerms
 from .sessions import ALWAYS, Access
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
 NOTHING = (0.0, 0.0, 0.0)
-NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
 LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]
 # Share of the forward pass in a training step without operation data: the backward pass takes twice as long. [-]
 FORWARD_SHARE = 1 / 3
@@ -60,7 +59,7 @@ class Timeline:
     def time_s(self, item: str) -> Interval:
         """Return the duration of a phase; 0 if the run does not have it [s]."""
         found = (phase.time_s for phase in self.phases if phase.item == item)
-        return next(found, NO_TIME)
+        return next(found, ZERO)
 
 
 class TimelineBuilder:
@@ -120,7 +119,7 @@ class TimelineBuilder:
     def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
         """Return the phases before the first step on a kind of host, and their sum [s]."""
         if self.terms.costs is None:
-            return (), NO_TIME
+            return (), ZERO
         if place not in self._before:
             phases = (
                 *self._assume("boot", "boot_s", place),
@@ -128,7 +127,7 @@ class TimelineBuilder:
                 *self._download(place),
                 self._compilation(),
             )
-            self._before[place] = phases, sum((phase.time_s for phase in phases), NO_TIME)
+            self._before[place] = phases, sum((phase.time_s for phase in phases), ZERO)
         return self._before[place]
 
     def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
@@ -177,7 +176,7 @@ class TimelineBuilder:
                 why = f"{because}, {share:.0%} of a training step"
                 found[item].append(TimelinePhase(item, one.step_time_s.scaled(steps * share), why))
         return [
-            TimelinePhase(item, sum((one.time_s for one in each), NO_TIME), "; ".join(p.because for p in each))
+            TimelinePhase(item, sum((one.time_s for one in each), ZERO), "; ".join(p.because for p in each))
             for item, each in found.items()
             if each
         ]

@@ -7,10 +7,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..limits import count_usable_cores
 from ..units import MIB
 
 PACKAGES = (
@@ -51,7 +52,7 @@ def read_host_facts() -> dict[str, Any]:
     return {
         "processor": read_processor_name(),
         "logical_cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "usable_cores": count_usable_cores(),
         "physical_cores": psutil.cpu_count(logical=False),
         "clock_mhz": round(clock.current, 1) if clock else None,
         "clock_max_mhz": clock.max or None if clock else None,
@@ -89,6 +90,8 @@ def _on_battery() -> bool | None:
 
 def read_versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the versions of packages, without those that are not installed."""
+    from importlib import metadata  # loads half of `email`
+
     found = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -19,7 +19,6 @@ from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
 from ..records import Frozen, from_plain, to_plain
 from .machine import read_processor_name
-from .windows import MeasurementRules
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -32,9 +31,10 @@ MEASURE_S = 10.0  # most time of the steps [s]
 LONGEST_STEP_S = 5.0  # a step that takes longer is not waited for [s]
 MEMORY_SHARE = 0.8  # of what is available, up to which weights are made [-]
 SPREAD = 1.1  # factor from one run of the same steps to another on a CPU [-]
-RULES = MeasurementRules(
-    window_s=0.2, settle_windows=4, settle_within=0.05, warm_up_s=1.5, width=0.05, least_s=1.0, most_s=4.0
-)
+RULES: Mapping[str, Any] = {  # changes of `MeasurementRules`
+    "window_s": 0.2, "settle_windows": 4, "settle_within": 0.05, "warm_up_s": 1.5, "width": 0.05, "least_s": 1.0,
+    "most_s": 4.0,
+}  # fmt: skip
 
 
 class StepHere(Frozen):
@@ -127,6 +127,8 @@ def measure_step(
         accelerator: What this machine computes with.
         tell: Callback for one line on the progress.
     """
+    from .windows import MeasurementRules
+
     if not _fits(workload) or find_spec(workload.backend) is None:
         return None
     began_s, day = time.monotonic(), get_day()
@@ -141,7 +143,7 @@ def measure_step(
         "brief": True,
         "wait": True,
         "pipeline": False,
-        "rules": to_plain(RULES),
+        "rules": to_plain(MeasurementRules(**RULES)),
     }
     tell("timing steps here")
     steps_s = _run(request, options, tell)

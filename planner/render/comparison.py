@@ -24,9 +24,8 @@ from .output import Answer, Row, Screen, get_terminal_width, make_columns, make_
 
 if TYPE_CHECKING:
     from ..plan.alternatives import Alternative
-    from ..plan.breakeven import Breakeven
+    from ..plan.breakeven import Breakeven, Crossover
     from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
-    from ..plan.crossovers import Crossover
     from ..plan.sweep import SweepResult, SweepTrial
 
 

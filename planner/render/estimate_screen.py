@@ -84,7 +84,7 @@ def _rank_by_total(estimate: Estimate) -> list[int]:
     Another order that was asked for is kept.
     """
     offers, kinds = estimate.offers, estimate.best_per_devices()
-    if estimate.options["sort"] != "cost" or not isinstance(offers, OfferTable) or offers.total_usd is None:
+    if estimate.options["sort"] != "cost" or not isinstance(offers, OfferTable):
         return list(dict.fromkeys([*estimate.takable, *kinds]))
     totals = offers.total_usd
     return list(dict.fromkeys([*sorted(estimate.takable, key=lambda row: totals[row]), *kinds]))

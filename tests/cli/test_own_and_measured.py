@@ -11,7 +11,7 @@ import gpuplan as package
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.stated_times import parse_step_times
+from gpuplan.plan.own_machine import parse_step_times
 
 Run = Callable[..., Any]
 

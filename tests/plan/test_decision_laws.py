@@ -103,7 +103,7 @@ class Case:
         )
         return replace(
             self.answer,
-            offers=ranked.offers,
+            offers=ranked,
             decision=decide(ranked, question, workload=self.workload, currency=TERMS.currency),
             takable=tuple(ranked.takable.nonzero()[0].tolist()),
         )
