@@ -62,7 +62,8 @@ class InputMeter(_Finder):
 
     def _pull(self, arguments: Mapping[str, Any], kind: str, steps: int | None, limit_s: float) -> InputRate:
         data = arguments["x"]
-        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=_count_cores())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=cores)
         if limit_s <= 0:
             return rate
         most, workers = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED), rate.workers or 1
@@ -91,10 +92,6 @@ def _count_workers(data: Any) -> int | None:
     """Return the workers that a pipeline states; None for one without a number of them [-]."""
     workers = getattr(data, "workers", getattr(data, "num_workers", None))
     return workers if isinstance(workers, int) else None
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pull:
