@@ -138,15 +138,15 @@ def _build_one(row: AttentionKernel, accelerator: Accelerator) -> tuple[KernelTa
     product = build_attention_product(call, batch=row.batch * row.heads, backward=row.backward)
     arrays = BACKWARD_ARRAYS if row.backward else FORWARD_ARRAYS
     kernel = Kernel(
-        category=f"attention_{product.variant}",
+        category=f"attention_{product['variant']}",
         dtype="bfloat16",
         count=1.0,
-        flops=product.flops,
+        flops=product["flops"],
         bytes_moved=float(arrays * row.batch * row.heads * row.length * row.head_size * BYTES),
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        batch=product.batch,
+        m=product["m"],
+        n=product["n"],
+        k=product["k"],
+        batch=product["batch"],
     )
     table = build_kernel_table([kernel], attention_kernel="warpgroup" if row.kernel == "cuDNN" else "warp")
     limits = compute_limits(accelerator, table=table, precision="bfloat16")

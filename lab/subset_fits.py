@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuplan.predict.coefficients import FittedCoefficients
 from gpuplan.predict.measured_run import FitSample
-from gpuplan.workload.capture.in_memory import restore_environment
+from gpuplan.workload.capture.load import restore_environment
 
 from .fit import LogSteps, compile_log_step, fit
 

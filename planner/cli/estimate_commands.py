@@ -227,7 +227,7 @@ def breakeven(
     from ..plan.fit_options import prepare_fit, require_fittable
     from ..plan.request import resolve_request
     from ..render.comparison import describe_breakeven
-    from ..workload.capture.kept_models import keep_models_built
+    from ..workload.capture.tracing_process import keep_models_built
 
     require_writable(out.output)
     asked = resolve_request(request)
@@ -337,8 +337,8 @@ def sweep(
     from ..plan.request import resolve_request
     from ..plan.sweep import sweep
     from ..render.comparison import describe_sweep
-    from ..workload.capture.kept_models import keep_models_built
     from ..workload.capture.load import load_workload
+    from ..workload.capture.tracing_process import keep_models_built
 
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     require_writable(out.output)

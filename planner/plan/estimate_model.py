@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
-from ..workload.capture.kept_models import keep_models_built
+from ..workload.capture.tracing_process import keep_models_built
 from .breakeven import find_crossovers, select_alternatives
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload

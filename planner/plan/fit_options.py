@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.sharding import EVERY_SHARDING
-from ..workload.capture.kept_models import keep_models_built
+from ..workload.capture.tracing_process import keep_models_built
 from .context import build_resizer, trace_workload
 from .decision_words import describe_misfit
 from .estimate_workload import estimate_in_context

@@ -17,12 +17,11 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
-from ..workload.capture.materialize import ExecutableModel, build_and_use, set_precision
-from ..workload.capture.watch import PositionReporter, end_with_parent
+from ..workload.capture.watch import answer_with_position, end_with_parent
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
@@ -30,6 +29,9 @@ from .device_probe import require_device
 from .machine import describe_environment, read_backend_facts
 from .measure_model import MeasuredModel, Trace, is_out_of_memory, measure_model
 from .windows import MeasurementRules, Meter
+
+if TYPE_CHECKING:
+    from ..workload.capture.materialize import ExecutableModel
 
 STDOUT, STDERR = 1, 2
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
@@ -104,15 +106,16 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace 
     import keras  # noqa: F401  (timed separately: it loads the backend)
 
     facts = {"import_s": time.perf_counter() - started_s}
+    from ..workload.capture.materialize import build_and_use, set_precision
+
     require_device(read_backend_facts(request["backend"]), request["device"])
     set_precision(options.precision)
     facts |= set_products(request["backend"], options.precision)
-    watch = PositionReporter(folder, own=str(reference.folder(base)))
+    answer_with_position(folder)
     started_s = time.perf_counter()
 
     def use(concrete: ExecutableModel) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
-        watch.stop()  # no other thread may run during the measurement
         try:
             row = _measure(concrete, request, parent, facts, trace)
         except Exception as error:  # in the measurement, not in the user's code

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
+from .reference import KERAS_NAMES
 from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
@@ -121,13 +122,6 @@ def is_own_file(filename: str, folder: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def find_own_frame(frame: FrameType | None, folder: str) -> FrameType | None:
-    """Return the innermost frame in the user's own files, of those that called a frame; None if there is none."""
-    while frame is not None and not is_own_file(frame.f_code.co_filename, folder):
-        frame = frame.f_back
-    return frame
-
-
 def build_user_code_error(error: BaseException, *, name: str, doing: str, folders: Sequence[str]) -> CaptureError:
     """Convert an exception of the user's code, whose files are in `folders`, to a one-line error with a hint.
 
@@ -139,19 +133,18 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
     if backend is not None:
         return _needs_backend(backend, error, where=where, name=script)
     if isinstance(error, SyntaxError):
-        return CaptureError(
-            f"{where}: {_format_syntax_error(error)}", hint="correct the syntax error, then run again"
-        )
+        at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
+        hint = "correct the syntax error, then run again"
+        return CaptureError(f"{where}: syntax error: {error.msg}{at}", hint=hint)
     if isinstance(error, ImportError) and (missing := _explain_missing(error, script)):
         return CaptureError(f"{where}: {to_one_line(error)}", hint=missing)
-    at = f" ({line})" if line is not None else ""
-    fault = f"{name} {doing}{at}: {describe_error(error)}"
     own_frames, folder = list_own_frames(error, folders), folders[0] if folders else "."
     missing_data = describe_missing_data(error, own_frames, where=where, script=script, folder=folder)
     message, hint = missing_data or ("", _build_hint(error, script))
     if message:
         return CaptureError(message, hint=hint)
-    message, own = fault, find_own_backend()
+    at = f" ({line})" if line is not None else ""
+    message, own = f"{name} {doing}{at}: {describe_error(error)}", find_own_backend()
     if own is None or _is_of_surroundings(error) or is_raised_by_user(error) or not _is_of_keras(error):
         return CaptureError(message, hint=hint)
     return BackendError(message, hint=hint, backend=own)
@@ -188,32 +181,13 @@ def _is_of_surroundings(error: BaseException | None) -> bool:
     return False
 
 
-# Modules that Keras removed, with what replaces each.
-REMOVED_MODULES = {
-    "keras.engine": "keras.layers` or `keras.Model",
-    "keras.layers.core": "keras.layers",
-    "keras.layers.convolutional": "keras.layers",
-    "keras.layers.merge": "keras.layers",
-    "keras.layers.normalization": "keras.layers",
-    "keras.layers.recurrent": "keras.layers",
-    "keras.layers.advanced_activations": "keras.layers",
-    "keras.objectives": "keras.losses",
-    "keras.preprocessing.text": "keras.layers.TextVectorization",
-    "keras.utils.np_utils": "keras.utils",
-    "keras.utils.generic_utils": "keras.utils",
-    "keras.utils.training_utils": "keras.utils",
-    "keras.wrappers.scikit_learn": "keras.wrappers",
-    "keras.backend.tensorflow_backend": "keras.backend",
-    "keras.optimizers.schedules.learning_rate_schedule": "keras.optimizers.schedules",
-}
-
-
 def _explain_missing(error: ImportError, script: str) -> str:
     """Return what to do about a module that could not be imported; empty where it is there and lacks a name."""
     name = (error.name or "").replace("tensorflow.keras", "keras").replace("tf_keras", "keras")
-    place = next((place for place in REMOVED_MODULES if f"{name}.".startswith(f"{place}.")), None)
+    removed = KERAS_NAMES["removed_modules"]
+    place = next((place for place in removed if f"{name}.".startswith(f"{place}.")), None)
     if place is not None:
-        return f"Keras 3 removed `{place}`; use `{REMOVED_MODULES[place]}`{suggest_function(script)}"
+        return f"Keras 3 removed `{place}`; use `{removed[place]}`{suggest_function(script)}"
     package = name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or not package:
         return ""
@@ -244,11 +218,6 @@ def _is_missing_variable(error: KeyError) -> bool:
     """Return whether `os.environ` has raised an error."""
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return codes[-1:] == [type(os.environ).__getitem__.__code__]
-
-
-def _format_syntax_error(error: SyntaxError) -> str:
-    at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
-    return f"syntax error: {error.msg}{at}"
 
 
 def _find_required_backend(error: BaseException, folders: Sequence[str]) -> str | None:

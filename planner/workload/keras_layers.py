@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import keras
+
 
 def iterate_layers(model: Any) -> Iterator[Any]:
     """Yield the layers of a model without its inputs; models inside a model are not layers, theirs follow."""
-    import keras
-
     nested = []
     for layer in model._flatten_layers(include_self=False, recursive=False):
         if isinstance(layer, keras.Model):
@@ -30,10 +30,8 @@ def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:
 
 def list_optimizers(model: Any) -> list[Any]:
     """Return the optimizers of a model: that of `compile()`, and those that it holds for its own `train_step`."""
-    import keras
-
-    found = [one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)]
-    return list({id(one): one for one in found}.values())
+    held = vars(model).values()
+    return list(dict.fromkeys(one for one in held if isinstance(one, keras.optimizers.Optimizer)))
 
 
 @contextmanager

@@ -16,16 +16,22 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
 from ..records import Frozen
-from .model_names import APPLICATIONS, KERAS_HUB, find_model, list_similar_models
 from .script_text import suggest_builders
 
+KERAS_NAMES = tomllib.loads(Path(__file__).with_name("keras_names.toml").read_text(encoding="utf-8"))
+APPLICATIONS: list[str] = KERAS_NAMES["applications"]
+KERAS_HUB = "keras_hub"
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
     ".py": "script",
@@ -97,7 +103,7 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     suffix = Path(body).suffix.lower()
     if suffix in SUFFIXES:
         return _parse_file(text, body, SUFFIXES[suffix], arguments, base=base)
-    if suffix in FOREIGN or suffix == ".ipynb" or "/" in body or "\\" in body or (base / body).exists():
+    if suffix in FOREIGN or "/" in body or "\\" in body or (base / body).exists():
         raise _refuse_file(body, suffix, base=base)
     return _parse_application(text, body, arguments)
 
@@ -155,13 +161,7 @@ def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
     similar = list_similar_models(body) if "/" in body and not (base / body).parent.is_dir() else []
     if similar:
         return UsageError(f"unknown model `{body}`", hint=_suggest(similar))
-    path = _find_file(body, base=base)
-    if suffix == ".ipynb":
-        made = path.with_suffix(".py").name
-        return UsageError(
-            f"`{body}` is a notebook; gpuplan runs scripts",
-            hint=f"type `jupyter nbconvert --to script {body}`, then `gpuplan estimate {made}`",
-        )
+    _find_file(body, base=base)
     if suffix in FOREIGN:
         return UsageError(
             f"`{body}` holds {FOREIGN[suffix]}; gpuplan needs the Keras code",
@@ -211,3 +211,63 @@ def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path
     if not name.replace(".", "_").isidentifier():
         raise UsageError(f"`{name}` is not the name of a preset", hint="as in `keras_hub:gemma_2b_en`")
     return Reference(text=text, kind="application", name=name, module=KERAS_HUB, arguments=arguments)
+
+
+# --- names of models, as people spell them -------------------------------------------------------------------
+
+_OF_IMAGES = ("vit_", "resnet_")
+_SIZES = {"b": "base", "l": "large", "h": "huge", "ti": "tiny", "s": "small"}
+_VIT = re.compile(r"vit[-_/]?(b|l|h|ti|s)[-_/]?(\d\d)")
+_CLOSE = 0.6  # least share of equal characters
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Return MODEL by the plain spelling of its name."""
+    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
+    presets = [name for row in tomllib.loads(text)["preset"] for name in row["names"]]
+    found = {_simplify(name): f"{KERAS_HUB}:{name}" for name in presets}
+    return found | {_simplify(name): name for name in APPLICATIONS}
+
+
+def _simplify(name: str) -> str:
+    """Return a name in lower case without punctuation and language, with a vision transformer's size spelt out.
+
+    Example:
+        >>> _simplify("bert-base-uncased") == _simplify("bert_base_en_uncased"), _simplify("ViT-B/16")
+        (True, 'vitbasepatch16')
+    """
+    alone = re.sub(r"^[\w-]+/(?=\w{4})|-hf$", "", name.lower())  # without its publisher
+    spelt = _VIT.sub(lambda found: f"vit_{_SIZES[found[1]]}_patch{found[2]}", alone)
+    return "".join(part for part in re.split(r"[^a-z0-9]+", spelt) if part != "en")
+
+
+def find_model(name: str) -> str | None:
+    """Return the MODEL of an application or preset in any spelling; None for an unknown name.
+
+    Example:
+        >>> find_model("resnet-50"), find_model("gemma2-2b"), find_model("7B")
+        ('ResNet50', 'keras_hub:gemma2_2b_en', None)
+    """
+    return _known().get(_simplify(name.removeprefix(f"{KERAS_HUB}:")))
+
+
+def list_similar_models(name: str) -> list[str]:
+    """Return up to three MODEL arguments whose names are close, as they can be typed.
+
+    Example:
+        >>> list_similar_models("llama-7b")[0]
+        'keras_hub:llama2_7b_en?sequence_length=512'
+    """
+    known, key = _known(), _simplify(name)
+    close = difflib.get_close_matches(key, known, n=3, cutoff=_CLOSE)
+    if not close and re.fullmatch(r"\d+[bm]", key):
+        close = sorted((one for one in known if re.search(rf"(?<!\d){key}$", one)), key=len)[:3]
+    found = [_complete(known[one]) for one in close]
+    return found[:2] if found and ":" in found[0] else found
+
+
+def _complete(model: str) -> str:
+    """Return a MODEL with the length of its sequences, where a preset takes text."""
+    preset = model.removeprefix(f"{KERAS_HUB}:")
+    return model if preset == model or preset.startswith(_OF_IMAGES) else f"{model}?sequence_length=512"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from .model import Collective, DividedStep, Memory, Step, Workload
@@ -22,6 +23,8 @@ WHOLE = ("m", "n", "k", "batch")
 SAME = (
     "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
+_get_same = attrgetter(*SAME)
+_get_alike = attrgetter("mode", "precision", "compiled", "parameters", "trainable_parameters")
 PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size
 PER_BATCH = (
     "input_bytes", "activation_bytes", "compiled_activation_bytes", "eager_activation_bytes",
@@ -32,32 +35,17 @@ SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares o
 
 def can_resize(one: Workload, other: Workload) -> bool:
     """Return whether two traces have the same rows at different batch sizes."""
-    alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
-    return (
-        one.batch_size != other.batch_size
-        and len(one.further) == len(other.further)
-        and all(map(can_resize, one.further, other.further))
-        and all(getattr(one, name) == getattr(other, name) for name in alike)
-        and _have_same_rows(one, other)
-        and _have_same_division(one.divided, other.divided)
-    )
+    differ = all(a.batch_size != b.batch_size for a, b in zip(one.phases, other.phases, strict=False))
+    return differ and _describe(one) == _describe(other)
 
 
-def _have_same_rows(one: Workload | DividedStep, other: Workload | DividedStep) -> bool:
-    """Return whether two steps have the same rows, and the same with fused attention."""
-    tables = ((step.ops, (step.fused_attention or step).ops) for step in (one, other))
-    return all(
-        len(first) == len(second)
-        and all(getattr(a, name) == getattr(b, name) for a, b in zip(first, second, strict=True) for name in SAME)
-        for first, second in zip(*tables, strict=True)
-    )
-
-
-def _have_same_division(one: DividedStep | None, other: DividedStep | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    alike = one.layout == other.layout and len(one.collectives) == len(other.collectives)
-    return alike and _have_same_rows(one, other)
+def _describe(step: Workload | DividedStep) -> list[object]:
+    """Return what traces of a step at all batch sizes share: its rows, the same with fused attention, and more."""
+    rows = [list(map(_get_same, ops)) for ops in (step.ops, (step.fused_attention or step).ops)]
+    if isinstance(step, DividedStep):
+        return [rows, step.layout, len(step.collectives)]
+    divided = None if step.divided is None else _describe(step.divided)
+    return [rows, _get_alike(step), divided, *map(_describe, step.further)]
 
 
 def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> Workload:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gpuplan.workload.build.assemble import RunProperties, assemble_workload
+from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
 from gpuplan.workload.build.first_step import build_predictions
 from gpuplan.workload.build.fit_inputs import pack_batch, read_fit_inputs
 from gpuplan.workload.model import Workload
@@ -22,7 +22,7 @@ OF_X, OF_Y, OF_WEIGHT = ArraySpec((8,), "float32"), ArraySpec((4,), "float32"), 
 def assemble(model: Any, x: Any, y: Any = None) -> Workload:
     """Trace the step of a compiled model for arrays."""
     feed = read_fit_inputs({"x": x, "y": y, "batch_size": 32, "sample_weight": None})
-    return assemble_workload(model, run=RunProperties(text="model", feed=feed), options=WorkloadOptions())
+    return ModelAssembler(model, run=RunProperties(text="model", feed=feed)).assemble(WorkloadOptions())
 
 
 class Batches(keras.utils.PyDataset):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpuplan.workload.capture.for_loops import LOOP, ForLoop, compile_with_loops, count_runs, end_loops, iterate
+from gpuplan.workload.capture.training_loops import (
+    LOOP,
+    ForLoop,
+    compile_with_loops,
+    count_runs,
+    end_loops,
+    iterate,
+)
 
 TRAINS = "# model.train_on_batch\n"  # what makes the loops of a script known
 

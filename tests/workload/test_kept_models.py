@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import GpuplanError
-from gpuplan.workload.build.assemble import ModelAssembler, RunProperties, assemble_workload
+from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
 from gpuplan.workload.capture import tracing_process
-from gpuplan.workload.capture.kept_models import get_kept_models, keep_models_built
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.materialize import abstract_variables
+from gpuplan.workload.capture.tracing_process import get_kept_models, keep_models_built
 from gpuplan.workload.options import ScriptOptions
 from keras import layers
 
@@ -90,7 +90,7 @@ def test_a_trace_is_that_of_a_model_built_anew(build: Any) -> None:
 
     run = RunProperties(text="model")
     with abstract_variables():
-        fresh = [assemble_workload(build_fresh(), run=run, options=one).to_json() for one in OPTIONS]
+        fresh = [ModelAssembler(build_fresh(), run=run).assemble(one).to_json() for one in OPTIONS]
         kept = ModelAssembler(build_fresh(), run=run)
         again = [kept.assemble(one).to_json() for one in OPTIONS]
 

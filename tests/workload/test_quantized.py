@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.build.assemble import RunProperties, assemble_workload
+from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
 from gpuplan.workload.build.saved_model import replace_dtype_policy
 from gpuplan.workload.capture.load import WorkloadOptions, trace_keras_model
 from gpuplan.workload.capture.materialize import abstract_variables
@@ -80,12 +80,12 @@ def test_the_model_is_as_keras_builds_it_with_weights(steps: Sequence[Step]) -> 
     options = WorkloadOptions(batch_size=2, loss="sparse_categorical_crossentropy")
     real = build_changed(steps)
     expected = describe_variables(real)
-    traced_real = assemble_workload(real, run=RunProperties(text="model"), options=options)
+    traced_real = ModelAssembler(real, run=RunProperties(text="model")).assemble(options)
     with abstract_variables():
         model = build_changed(steps)
         found = describe_variables(model)
         assert all(variable._value is None for variable in model.variables)
-        traced = assemble_workload(model, run=RunProperties(text="model"), options=options)
+        traced = ModelAssembler(model, run=RunProperties(text="model")).assemble(options)
 
     assert found == expected
     assert traced.flops_per_step == traced_real.flops_per_step
@@ -98,9 +98,8 @@ def test_lora_alone_is_trained_on_a_quantized_base() -> None:
         model = keras.Sequential([keras.Input((14,)), keras.layers.Dense(15, use_bias=False, name="up")])
         model.quantize("int8")
         enable_lora(model)
-        workload = assemble_workload(
-            model, run=RunProperties(text="model"), options=WorkloadOptions(batch_size=2, optimizer="sgd")
-        )
+        options = WorkloadOptions(batch_size=2, optimizer="sgd")
+        workload = ModelAssembler(model, run=RunProperties(text="model")).assemble(options)
 
     assert workload.trainable_parameters == 3 * (14 + 15)
     assert workload.memory.parameter_bytes == 4 * 3 * (14 + 15)

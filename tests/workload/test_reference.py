@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.model_names import APPLICATIONS
-from gpuplan.workload.reference import parse_reference
+from gpuplan.workload.reference import APPLICATIONS, parse_reference
 from hypothesis import given
 from hypothesis import strategies as st
 

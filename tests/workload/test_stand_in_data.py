@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 from gpuplan.settings import load_settings
 from gpuplan.workload.capture.load import load_workload
-from gpuplan.workload.capture.public_data import find_public_data, read_public_data
 from gpuplan.workload.capture.stand_in_data import build_keras_data
-from gpuplan.workload.capture.stand_in_datasets import build_image, build_text, write_folder
+from gpuplan.workload.capture.stand_in_datasets import (
+    build_image,
+    build_text,
+    find_public_data,
+    read_public_data,
+    write_folder,
+)
 from gpuplan.workload.errors import CaptureError
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import DataTerms, ScriptOptions, WorkloadOptions

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import jax
+import keras
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
@@ -16,6 +19,8 @@ from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_
 from ..keras_layers import replacing
 from ..model import Strategy, Workload
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
+from ..trace.backends.current import trace_on_backend
+from ..trace.jax.step import KnownSteps, TracedStep
 from .first_step import (
     build_output,
     build_training_state,
@@ -37,18 +42,12 @@ from .model_facts import (
     updating_in_every_step,
 )
 
-if TYPE_CHECKING:
-    from ..trace.jax.step import KnownSteps, TracedStep
-
-
 # Values of `jax_default_matmul_precision` without TF32 (docs.jax.dev, `jax.lax.Precision`).
 FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
 
 
 def note_attention_dropout(model: Any) -> Iterator[str]:
     """Yield a note if attention layers have dropout, with which Keras 3.15 computes and stores the scores."""
-    import keras
-
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
     attention = [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
     dropped = sum(bool(getattr(layer, "_dropout", 0) or getattr(layer, "dropout", 0)) for layer in attention)
@@ -62,9 +61,6 @@ def find_tf32_products() -> Literal["all", "convolutions", "none"]:
     JAX: `jax_default_matmul_precision`; TensorFlow: `enable_tensor_float_32_execution`, also if the model itself
     is traced on JAX; PyTorch: `set_float32_matmul_precision` and `torch.backends.cudnn.allow_tf32`.
     """
-    import jax
-    import keras
-
     if keras.backend.backend() == "torch":
         torch = sys.modules["torch"]
         if torch.get_float32_matmul_precision() != "highest":
@@ -102,16 +98,6 @@ class RunProperties:
     strategy: Strategy | None = None
 
 
-def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOptions) -> Workload:
-    """Trace one step of a model and build the workload; its variables may be abstract.
-
-    Raises:
-        UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
-        CaptureError: Building or tracing failed in the model's own code.
-    """
-    return ModelAssembler(model, run=run).assemble(options)
-
-
 class ModelAssembler:
     """Workloads of one model, at several batch sizes, with recomputed layers or without, and with shared products.
 
@@ -126,7 +112,12 @@ class ModelAssembler:
         self._traced: dict[bool, KnownSteps] = {}
 
     def assemble(self, options: WorkloadOptions) -> Workload:
-        """Do as `assemble_workload` does; `batch_size`, `remat` and `tensor` may differ between calls."""
+        """Trace one step and build the workload; `batch_size`, `remat` and `tensor` may differ between calls.
+
+        Raises:
+            UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
+            CaptureError: Building or tracing failed in the model's own code.
+        """
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
         if options.mode == "train":
@@ -144,8 +135,6 @@ class ModelAssembler:
             raise BackendError(str(fault), hint=fault.hint, backend=None) from error
 
     def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
-        from ..trace.backends.current import trace_on_backend
-
         model, run, feed = self.model, self.run, self.run.feed
         x = read_input_specs(model, run.text) if feed.x is None else feed.x
         with enter_strategy(model), recomputing_layers(model, options) as recomputed:
@@ -260,8 +249,6 @@ def _find_fixed_batch_size(model: Any) -> int | None:
 
 
 def read_input_specs(model: Any, text: str) -> SpecTree:
-    import keras
-
     tensors = get_attribute(model, "input")
     if tensors is None:
         flat = get_attribute(model, "inputs")
@@ -316,8 +303,6 @@ def without_device_pinning(model: Any) -> AbstractContextManager[None]:
 
 def _read_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
-
-    import keras
 
     backend = os.environ.get("KERAS_BACKEND") or keras.backend.backend()  # what the user's run computes on
     installed = {"keras": version("keras"), "jax": version("jax")}

@@ -6,6 +6,10 @@ import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
+import keras
+import numpy as np
+from keras.src import backend
+
 from ..errors import OTHER_BACKENDS, BackendError, find_own_backend
 from ..options import SpecTree, WorkloadOptions, map_specs
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, find_activation
@@ -21,8 +25,6 @@ def require_backend_of_step(model: Any, text: str) -> None:
 
     Keras passes the state and the data to it on JAX, the data alone on other backends.
     """
-    import keras
-
     if not is_own(model, "train_step"):
         return
     step, current = type(model).train_step, keras.backend.backend()
@@ -50,8 +52,6 @@ def build_output(
     Keras's own `train_step` calls the model. Before another one, `fit()` calls it on JAX and PyTorch if a layer,
     the loss or a metric is not built (`_symbolic_build`, Keras 3.15), and on TensorFlow only under a strategy.
     """
-    import keras
-
     if all(layer.built for layer in model._flatten_layers()):
         outputs = get_attribute(model, "outputs")
         if outputs and any(one.shape[0] not in (None, batch_size) for one in outputs):
@@ -74,8 +74,6 @@ def _is_ready(model: Any) -> bool:
 
 
 def _defers_building(model: Any) -> bool:
-    import keras
-
     return keras.backend.backend() == "tensorflow" and model._distribute_strategy is None
 
 
@@ -123,8 +121,6 @@ def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size:
     Keras itself would trace the whole model again (5 s for ResNet-50); the parts are built from the shapes of
     their arguments. On TensorFlow, a `train_step` of the user's builds what it uses.
     """
-    import keras
-
     if is_own(model, "train_step") and _defers_building(model):
         return
     if output is not None:
@@ -137,16 +133,12 @@ def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size:
 
 
 def _fix_batch(tensor: Any, batch_size: int) -> Any:
-    import keras
-
     first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
     return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
 
 
 def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
     """Build metrics and loss, by the user's methods if there are any, else without the losses of layers."""
-    from keras.src import backend
-
     metrics, loss = getattr(model, "_compile_metrics", None), getattr(model, "_compile_loss", None)
     if metrics is not None and not metrics.built:
         if is_own(model, "compute_metrics"):
@@ -160,19 +152,13 @@ def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
             backend.compute_output_spec(loss, y, y_pred, weight)  # arranges targets by the names of outputs
 
 
-PREDICTED = {"sigmoid": 0.5}  # by the last activation; uniform after softmax, else zero
-
-
 def build_predictions(model: Any, output: Any, *, samples: int) -> Any:
     """Return arrays in the shapes and types of an output, for some samples, from which a script can sample."""
-    import keras
-    import numpy as np
 
     def predict(tensor: Any) -> Any:
         shape = (samples, *tensor.shape[1:])
-        uniform = 1.0 / max(1, shape[-1] or 1)
-        activation = find_activation(model, tensor)
-        value = uniform if activation == "softmax" else PREDICTED.get(activation, 0.0)
+        by_activation = {"softmax": 1.0 / max(1, shape[-1] or 1), "sigmoid": 0.5}
+        value = by_activation.get(find_activation(model, tensor), 0.0)
         return np.full(shape, value, str(tensor.dtype))
 
     return keras.tree.map_structure(predict, output)

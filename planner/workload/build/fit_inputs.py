@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import keras
+
 from ...errors import UsageError, near_names_hint
 from ..errors import BackendError, CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, iter_specs, map_specs
@@ -118,14 +120,10 @@ def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | Non
     elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
         samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
     else:
-        samples = None if held_out is None else _count_batched(held_out, arguments.get("validation_steps"))
+        samples = None
+        with suppress(Exception):  # the data is the user's code, if there is any
+            samples = _describe_batches(held_out, steps_per_epoch=arguments.get("validation_steps")).samples
     return max(1, samples // often) if samples is not None and isinstance(often, int) else None
-
-
-def _count_batched(data: Any, steps: int | None) -> int | None:
-    with suppress(Exception):  # the data is the user's code
-        return _describe_batches(data, steps_per_epoch=steps).samples
-    return None
 
 
 def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
@@ -140,8 +138,6 @@ def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
 
 
 def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
-    import keras
-
     batch, batches = _read_first_batch(data)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     if not _is_arrays(x):
@@ -162,8 +158,6 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
 
 def _read_first_batch(data: Any) -> tuple[Any, int | None]:
     """Return the first batch and the number of batches per epoch (None if unknown)."""
-    import keras
-
     try:
         if isinstance(data, keras.utils.PyDataset):
             return data[0], data.num_batches
@@ -192,8 +186,6 @@ def _count_batches(data: Any) -> int | None:
 
 
 def _build_spec(array: Any) -> ArraySpec:
-    import keras
-
     if hasattr(array, "to_numpy"):  # a pandas frame or series
         array = array.to_numpy()
     try:
@@ -218,8 +210,6 @@ def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
 
     Of known targets, those that are one-hot take the dense cross-entropy.
     """
-    import keras
-
     outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
     known = targets if len(targets) == len(outputs) else [None] * len(outputs)
     losses = [_choose_output_loss(model, out, spec) for out, spec in zip(outputs, known, strict=True)]
@@ -253,8 +243,6 @@ def build_target_specs(model: Any, output: Any) -> SpecTree:
 
     Sparse losses take one integer per row of probabilities; all others an array of the output's shape.
     """
-    import keras
-
     if model.loss is None:
         return None
     flat = keras.tree.flatten(output)
@@ -285,8 +273,6 @@ def _build_target(loss: Any, output: Any) -> ArraySpec:
 
 def validate_names(*, loss: str | None, optimizer: str | None) -> None:
     """Raise UsageError with similar names if Keras has no such loss or optimizer."""
-    import keras
-
     for flag, name, room in (("--loss", loss, keras.losses), ("--optimizer", optimizer, keras.optimizers)):
         try:
             if name is not None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import keras
+
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ..errors import CaptureError, build_user_code_error
-from ..model_names import KERAS_HUB
-from ..reference import Reference
+from ..reference import KERAS_HUB, Reference
+from .keras_hub_preset import build_preset
 from .saved_model import build_saved_model
 
 
@@ -34,11 +36,7 @@ def build_application(reference: Reference) -> Any:
         UsageError: Unknown application (listing similar names), or invalid arguments.
     """
     if reference.module == KERAS_HUB:
-        from .keras_hub_preset import build_preset
-
         return build_preset(reference)
-    import keras
-
     rooms = keras.applications
     known = [name for name in dir(rooms) if name[:1].isupper() and callable(getattr(rooms, name))]
     if reference.name not in known:
@@ -124,8 +122,6 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
 
 
 def _require_model(model: Any, name: str) -> Any:
-    import keras
-
     if isinstance(model, keras.Model):
         return model
     raise UsageError(

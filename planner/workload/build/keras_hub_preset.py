@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import keras
+
 from ...errors import UsageError, near_names_hint
 from ...limits import MAX_BATCH_SIZE, require_count
 from ...records import parse_json
@@ -38,8 +40,6 @@ def import_keras_hub() -> ModuleType:
     Raises:
         ImportError: Keras Hub is not installed.
     """
-    import keras
-
     known = sys.modules.get("keras_hub")
     if known is not None:
         return known
@@ -181,8 +181,6 @@ def _find_cached_config(keras_hub: Any, name: str) -> Path | None:
 
 def _build_saved_backbone(path: Path) -> Any:
     """Build the backbone that a preset's file describes, in the precision of this process."""
-    import keras
-
     config = parse_json(path.read_bytes())
     require_no_code(config, name=str(path))
     config = replace_dtype_policy(config, keras.config.dtype_policy().name)
@@ -221,8 +219,6 @@ def _require_known(arguments: dict[str, Any], task: type, *, text: str) -> None:
 
 def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
     """Return the model with inputs of a fixed length; text has no length of its own."""
-    import keras
-
     open_axes = any(None in tensor.shape[1:] for tensor in model.inputs)
     if length is None and open_axes:
         raise UsageError(

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
+import keras
+
 from ...errors import UsageError
 from ..keras_layers import replacing
 
@@ -30,8 +33,6 @@ def _iter_wrapped_methods() -> Iterator[tuple[type, str, Callable[..., None]]]:
 
     Models are left out: theirs call those of their layers.
     """
-    import keras
-
     pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
     while pending:
         owner = pending.pop()
@@ -51,8 +52,6 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(method)
     def quantize(*args: Any, **kwargs: Any) -> None:
-        import jax
-        import keras
         from keras.src import backend, quantizers
 
         def run() -> None:
@@ -88,8 +87,6 @@ def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
 def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
     """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with that shape and the old length."""
-    import jax
-
     shape = list(unpacked.shape)
     shape[axis] = (shape[axis] + 1) // 2
     return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
@@ -97,8 +94,6 @@ def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[A
 
 def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
     """Return a symbolic tensor in the shape of Keras's `unpack_int4`."""
-    import keras
-
     shape = list(packed.shape)
     shape[axis] = orig_len
     return keras.KerasTensor(shape, dtype)

@@ -8,15 +8,17 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
+import jax
+import keras
+
 from ..keras_layers import group_variables
 from ..model import DeviceLayout, Strategy
 from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Placement, Shape, Spec
+from ..trace.jax.step import build_device_layout
 
 
 def get_distribution_name(strategy: Strategy | None) -> str:
     """Return the name of the strategy or distribution (`DataParallel`, ...); empty if none is set."""
-    import keras
-
     if strategy is not None:
         return strategy.name
     known = keras.distribution.distribution()
@@ -25,8 +27,6 @@ def get_distribution_name(strategy: Strategy | None) -> str:
 
 def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
     """Return the placement of a built model's variables by the current distribution; None without one."""
-    import keras
-
     distribution = keras.distribution.distribution()
     if distribution is None or keras.backend.backend() != "jax":
         return None
@@ -67,10 +67,6 @@ def build_script_layout(
 
     `placement` is that of a distribution of Keras; `states_devices`: whether the code says how many it takes.
     """
-    import jax
-
-    from ..trace.jax.step import build_device_layout
-
     if strategy is not None:
         sizes = {} if strategy.devices is None else {"replica": strategy.devices}
         copies = Placement(mesh=MeshAxes(sizes=sizes, replicas=frozenset(sizes)), divided={})

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+import keras
+
 from ..keras_layers import iterate_layers, list_optimizers, replacing
 from ..model import LayerSizes
 from ..ops import Op, OpKind
 from ..options import SpecTree, WorkloadOptions, iter_specs
+from ..trace.jax.step import compute_variable_sizes
 
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
@@ -19,8 +22,6 @@ def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
 
     A language model takes integers of one length and returns a vector for each of them.
     """
-    import keras
-
     lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
     outputs = () if output is None else keras.tree.flatten(output)
     returned = {tensor.shape[1] for tensor in outputs if len(tensor.shape) > 2}
@@ -43,8 +44,6 @@ def find_precision(model: Any) -> tuple[str, str | None]:
 
 def _get_policy_name(layer: Any) -> str:
     """Return the name of a layer's own policy, also where it has a map of policies by path."""
-    import keras
-
     policy = layer.dtype_policy
     is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
     return str((policy[layer.path] if is_map else policy).name)
@@ -76,8 +75,6 @@ def note_lost_gradient(model: Any, ops: Sequence[Op], options: WorkloadOptions) 
 
 def find_layer_sizes(model: Any) -> LayerSizes:
     """Return the sizes of the layers that hold parameters; a shared variable counts for its first layer."""
-    from ..trace.jax.step import compute_variable_sizes
-
     seen: set[int] = set()
     parameters, trainable = [], []
     for variables in _iter_variables(model):
@@ -95,8 +92,6 @@ def _iter_variables(model: Any) -> Iterator[list[Any]]:
     Keras lists a variable under `_trainable_variables` if it was created to be trained, and keeps it there when it
     is frozen; statistics and seeds are elsewhere, and so are integers and scales of quantized layers.
     """
-    import keras
-
     yield list(model._trainable_variables)
     for layer in model.layers:
         if isinstance(layer, keras.Model):

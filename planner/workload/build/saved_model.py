@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from ...errors import UsageError
 from ...records import parse_json
 from ...units import MIB
@@ -136,8 +138,6 @@ def _replace_policy(dtype: Any, policy: str) -> Any:
 
 
 def _build_from_config(config: dict[str, Any]) -> Any:
-    import keras
-
     return _require_described_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
 
 
@@ -154,8 +154,6 @@ def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] |
 
 
 def _require_described_model(model: Any) -> Any:
-    import keras
-
     if not isinstance(model, keras.Model):
         raise TypeError(f"it describes a {type(model).__name__}, not a model")
     return model

@@ -24,7 +24,7 @@ from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
 from .overlays import enter_namespace
-from .watch import PositionReporter, end_with_parent
+from .watch import answer_with_position, end_with_parent
 
 if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler, RunProperties
@@ -120,17 +120,17 @@ class _Task:
 
     def answer(self) -> dict[str, Any]:
         """Run the user's code, and return the answer unless it was written."""
+        import_keras(self._request["trace_on"], self._request["backend"])
         from ..build.assemble import ModelAssembler
         from ..build.from_reference import build_model
+        from .devices import StrategyWatch
+        from .follow import skip_pretrained_weights
         from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
-        from .run_script import skip_pretrained_weights
         from .stand_in_data import StandInData
-        from .strategies import StrategyWatch
 
         on_jax, folder = self._request["trace_on"] == "jax", self._result_path.parent
-        import_keras(self._request["trace_on"], self._request["backend"])
         set_precision(self._options.precision)
-        PositionReporter(folder, own=str(self._own))
+        answer_with_position(folder)
         self._stand_ins = StandInData(DataTerms(**self._request["data"]), folder=folder, own=self._own).install()
         if on_jax:
             self._follow_mesh()
@@ -148,7 +148,7 @@ class _Task:
             return answer
 
     def _follow_mesh(self) -> None:
-        from .follow import follow_mesh
+        from .devices import follow_mesh
 
         def need(devices: int, takes_all: bool) -> NoReturn:
             message = f"`{self._reference.text}` asks for {devices} devices"
@@ -187,8 +187,7 @@ class _Task:
     def _run_script(self) -> NoReturn:
         """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
         from .feeding import InputMeter
-        from .follow import ScriptFollower, follow_one_fit
-        from .run_script import follow_script
+        from .follow import ScriptFollower, follow_one_fit, follow_script
 
         path, folder, argv = self._reference.path or Path(), self._result_path.parent, self._request["argv"]
         text = self._reference.text
@@ -207,12 +206,12 @@ class _Task:
         self._follower.save(partial=False, ended=ended)
         _end()
 
-    def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        from ..build.assemble import assemble_workload
+    def _trace(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> Workload:
+        from ..build.assemble import ModelAssembler
 
         run = self._describe_fit(model, feed, arguments)
         try:
-            return assemble_workload(model, run=run, options=self._options)
+            return ModelAssembler(model, run=run).assemble(self._options)
         except BackendError as error:
             if LAST_TRACE in os.environ:
                 raise CaptureError(str(error), hint=error.hint) from error

@@ -1,24 +1,30 @@
-"""Following of a script in the child process: what its training calls do, and the answer that they make."""
+"""Following of an unmodified script in the child process: its run, what its training calls do, and the answer."""
 
 from __future__ import annotations
 
-import math
+import builtins
+import linecache
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import keras
 
 from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import (
+    LAST_TRACE,
     NOT_TRACED,
     BackendError,
     CaptureError,
+    build_user_code_error,
     describe_error,
     find_own_places,
     find_user_line,
@@ -26,13 +32,189 @@ from ..errors import (
     to_one_line,
 )
 from ..model import Workload
-from ..script_text import can_train_after
+from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .feeding import DataCounter, InputMeter
-from .for_loops import end_loops
 from .phases import PhaseRecorder
-from .run_script import EarlyEnd, follow_script
+from .replaced_calls import replace_training_calls
 from .training_calls import StandIns, find_early_end
-from .training_loops import LoopStep, TrainingLoops
+from .training_loops import LOOP, LoopGivenUpError, LoopStep, TrainingLoops, compile_with_loops, end_loops, iterate
+from .watch import call_after_import
+
+PLACEHOLDER = "pretrained.weights.h5"
+
+
+class EarlyEnd(NamedTuple):
+    """How a script ended after its first `fit()`: why, and whether it may have gone on to train."""
+
+    why: str
+    cuts: bool
+
+
+def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns) -> EarlyEnd | None:
+    """Run a script as `python script.py argv…` would, with its training calls replaced.
+
+    Args:
+        path: Path of the script.
+        text: Reference as given by the user.
+        argv: Arguments of the script.
+        calls: What happens at its training calls.
+
+    Returns:
+        How the script ended early after its first `fit()`; None if it did not.
+
+    Raises:
+        GpuplanError: The script failed or ended before `fit()`, trains without it, or its first `fit()` raised it.
+    """
+    faults: list[GpuplanError] = []
+    undo = replace_training_calls(path.name, calls, faults)
+    _skip_pictures()
+    folders = (str(path.parent),)
+    try:
+        _run_as_main(path, text=text, argv=argv)
+    except SystemExit as error:
+        _raise_before_fit(faults, calls)
+        if calls.reached:
+            if error.code in (0, None):
+                return None
+            why = f"it ended with exit code {error.code}"
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
+        raise _build_end_error(text, path, code=error.code, argv=argv) from error
+    except Exception as error:
+        _raise_before_fit(faults, calls)
+        if calls.reached:
+            _raise_for_other_backend(error, text, folders)
+            line = find_user_line(error, folders)
+            why = f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
+            return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
+        if isinstance(error, GpuplanError):
+            raise
+        raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
+    except LoopGivenUpError as error:
+        calls.give_up_loop()
+        places = find_own_places(error, folders)
+        why = f"a loop at {name_place(*places[-1])}, which runs for long"
+        return EarlyEnd(why, can_train_after(places, is_loop_left=True))
+    finally:
+        undo()
+    _raise_before_fit(faults, calls)
+    if not calls.reached:
+        raise _build_end_error(text, path, code=0, argv=argv)
+    return None
+
+
+def _raise_for_other_backend(error: Exception, text: str, folders: Sequence[str]) -> None:
+    """Raise BackendError where the rest of the script may run on another backend."""
+    fault = build_user_code_error(error, name=text, doing="failed", folders=folders)
+    if isinstance(fault, BackendError) and LAST_TRACE not in os.environ:
+        fault.reached = True
+        raise fault from error
+
+
+def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
+    """Raise the first error of a training call, which the script may have caught.
+
+    After the first `fit()`, only another backend is worth a new start.
+    """
+    for fault in faults:
+        if not calls.reached or isinstance(fault, BackendError):
+            raise fault
+
+
+def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
+    module = ModuleType("__main__")
+    vars(module).update(__file__=str(path), __builtins__=builtins)
+    sys.modules["__main__"] = module
+    sys.argv = [text, *argv]
+    sys.path.insert(0, str(path.parent))
+    _stand_in_for_kinetic()
+    source: str | bytes = path.read_bytes()
+    vars(module)[LOOP] = iterate
+    if path.suffix == NOTEBOOK:
+        source = read_source(path)
+        linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
+        vars(module).update(display=_do_nothing, get_ipython=_do_nothing)
+    exec(compile_with_loops(source, str(path)), vars(module))  # the user's script, as requested
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    """Show nothing."""
+
+
+def _follow_kinetic(module: Any) -> None:
+    """Let `@kinetic.run` be the function itself: it is followed here, and nothing is sent."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        return args[0] if args and callable(args[0]) else lambda function: function
+
+    def submit(*args: Any, **options: Any) -> Any:
+        def start(*given: Any, **named: Any) -> Any:
+            found = function(*given, **named)
+            return SimpleNamespace(result=lambda *how, **more: found)
+
+        if not (args and callable(args[0])):
+            return submit
+        function = args[0]
+        return start
+
+    module.run, module.submit = run, submit
+    module.Data = lambda *args, **options: args[0] if args else None
+
+
+def _stand_in_for_kinetic() -> None:
+    """Follow kinetic; where it is not installed, a module with what scripts use of it takes its place."""
+    if find_spec("kinetic") is None:
+        module = ModuleType("kinetic")
+        for name in ("attach", "list_jobs", "map"):
+            setattr(module, name, _do_nothing)
+        sys.modules["kinetic"] = module
+    call_after_import("kinetic", _follow_kinetic)
+
+
+def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]) -> CaptureError:
+    if code not in (0, None):
+        hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- --data folder`"
+        given = f" with the arguments {list(argv)}" if argv else " without arguments"
+        return CaptureError(f"{text} ended (exit {code}) before fit(), run{given}", hint=hint)
+    builders = suggest_builders(text, path)
+    return CaptureError(
+        f"{text} ended without calling fit()",
+        hint=f"to plan a model that it defines, type {builders}"
+        if builders
+        else f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`",
+    )
+
+
+def _skip_pictures() -> None:
+    """Let `plot_model` draw nothing."""
+    for module in (keras.utils, keras.src.utils, keras.src.utils.model_visualization):
+        vars(module).update(plot_model=_do_nothing)
+
+
+def skip_pretrained_weights() -> Callable[[], bool]:
+    """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
+
+    Return a function that tells whether any were skipped.
+    """
+    from keras.src.utils import file_utils
+
+    skipped: list[str] = []
+    get_file = file_utils.get_file
+
+    def without_weights(fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if "keras-applications" not in str(origin):
+            return get_file(fname, origin, *args, **kwargs)
+        skipped.append(str(fname))
+        return os.path.join(os.sep, "nowhere", PLACEHOLDER)
+
+    def load_weights(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        skipped.append(str(filepath))
+
+    file_utils.get_file = without_weights
+    keras.Model.load_weights = load_weights
+    return lambda: bool(skipped)
+
+
+# --- phases ---------------------------------------------------------------------------------------------------
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -50,7 +232,7 @@ class ScriptFollower(StandIns):
 
     def __init__(
         self,
-        trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload],
+        trace: Callable[[Any, FitInputs, dict[str, Any]], Workload],
         *,
         assemble: Callable[[LoopStep], Workload],
         own: Path,
@@ -73,7 +255,7 @@ class ScriptFollower(StandIns):
         self._saved_s = self._rested_s = time.monotonic()
         self._busy, self._is_watched = 0, False
         self._trace, self._assemble = trace, assemble
-        self.loops = TrainingLoops(str(own), self._add_loop)
+        self.loops = TrainingLoops(str(own), self._add_loop, has_trained=lambda: self.reached)
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -99,7 +281,7 @@ class ScriptFollower(StandIns):
         with self._working():
             feed = read_fit_inputs(arguments)
             key = id(model), str(feed), len(model.trainable_variables)
-            self._add_runs(key, lambda: self._trace(model, feed, 1, arguments), runs)
+            self._add_runs(key, lambda: self._trace(model, feed, arguments), runs)
         return super().train_on_batch(model, arguments)
 
     def _add_loop(self, place: object, build: Callable[[], LoopStep], runs: int) -> None:
@@ -261,95 +443,3 @@ class _SingleFit(StandIns):
     def _use_if_wanted(self, model: Any, arguments: dict[str, Any]) -> None:
         if self.count == self._fit_call:
             self._use_model(model, arguments)
-
-
-USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]
-
-NeedDevices = Callable[[int, bool], NoReturn]
-
-
-def follow_mesh(need: NeedDevices, *, given: bool) -> None:
-    """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
-
-    `need` ends the process, so that it is started again with a number of devices; its second argument tells
-    whether the script takes all that it finds. `given`: the number was set for this process.
-    """
-    from keras.src.backend import distribution_lib
-
-    every = distribution_lib.list_devices
-    distribution_lib.list_devices = lambda device_type=None: _FoundDevices(every(), need)
-    if hasattr(distribution_lib, "get_device_count"):
-        distribution_lib.get_device_count = lambda device_type=None: len(every())
-    if hasattr(distribution_lib, "_to_backend_device"):
-        distribution_lib._to_backend_device = _find_device
-    _watch_mesh(need)
-    if not given:
-        _watch_layout(need)
-
-
-class _FoundDevices(list[str]):
-    """Names of the devices that were found; those beyond the last are asked for when they are taken."""
-
-    def __init__(self, names: list[str], need: NeedDevices) -> None:
-        super().__init__(names)
-        self._need = need
-
-    def __getitem__(self, index: Any) -> Any:
-        last = index.stop if isinstance(index, slice) else index + 1
-        if last is not None and last > len(self):
-            self._need(last, False)
-        return super().__getitem__(index)
-
-
-def _find_device(name: Any) -> Any:
-    """Return a device of this process by a name like `gpu:1`, whatever its type."""
-    import jax
-
-    return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
-
-
-def _check_before(owner: Any, name: str, check: Callable[..., None]) -> None:
-    """Call a function with the arguments of another one before it."""
-    function = getattr(owner, name)
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    setattr(owner, name, call)
-
-
-def _watch_mesh(need: NeedDevices) -> None:
-    """Ask for as many devices as a mesh has, of Keras or of `jax.make_mesh`."""
-    import jax
-    import keras
-
-    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
-        import numpy as np
-
-        found, wanted = jax.device_count(), math.prod(shape)
-        taken = found if devices is None else np.size(devices)
-        if wanted == 0 and found < USUAL_DEVICES:  # a share of the devices: none of one
-            need(USUAL_DEVICES, True)
-        if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
-            need(wanted, False)
-
-    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
-        wanted = math.prod(axis_shapes)
-        if devices is None and wanted > jax.device_count():
-            need(wanted, False)
-
-    _check_before(keras.distribution.DeviceMesh, "__init__", check_mesh)
-    _check_before(jax, "make_mesh", check_jax_mesh)
-
-
-def _watch_layout(need: NeedDevices) -> None:
-    """Ask for several devices where variables would be divided over the single one that was found."""
-    import keras
-
-    def check(self: Any, device_mesh: Any) -> None:
-        if device_mesh is not None and device_mesh.devices.size == 1:
-            need(USUAL_DEVICES, True)
-
-    _check_before(keras.distribution.LayoutMap, "__init__", check)

@@ -6,7 +6,10 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +22,7 @@ from ...records import parse_json
 from ...units import MIB
 from ..errors import name_place, to_one_line
 from ..model import FORMAT, Workload
-from ..options import WorkloadOptions, compute_run_steps, get_keras_policy
+from ..options import SpecTree, WorkloadOptions, compute_run_steps, get_keras_policy
 from ..reference import Reference, parse_reference
 from ..script_text import read_source, require_keras
 from .tracing_process import trace_in_child
@@ -63,9 +66,10 @@ def _read_versions() -> dict[str, str]:
 
 
 def _compute_source_digest() -> str:
-    """Return a digest of the sizes and modification times of all tracing modules."""
+    """Return a digest of the sizes and modification times of all tracing modules and their tables."""
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+    files = Path(__file__).parents[1].rglob("*")
+    for file in sorted(file for file in files if file.suffix in (".csv", ".py", ".toml")):
         status = file.stat()
         digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
@@ -153,18 +157,14 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
             write_entry(key, workload=answer["workload"], files=answer["files"])
     workload = Workload.from_json(known)
     if reference.kind == "script" and reference.path is not None and workload.backend == "torch":
-        workload = replace(workload, distribution=workload.distribution or _find_wrapper(reference.path))
+        text = read_source(reference.path)
+        wrapper = next((name for name in WRAPPERS if name in text), "")
+        workload = replace(workload, distribution=workload.distribution or wrapper)
     return _apply_options(workload, options)
 
 
 # What a script of PyTorch distributes its model with, as its text says.
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
-
-
-def _find_wrapper(script: Path) -> str:
-    """Return the wrapper of a model that a script names; empty for none."""
-    text = read_source(script)
-    return next((name for name in WRAPPERS if name in text), "")
 
 
 def _require_syntax(path: Path) -> None:
@@ -279,10 +279,32 @@ def _count_samples(workload: Workload, tokens: int) -> int:
 # --- models in this process -------------------------------------------------------------------------------
 
 
+@contextmanager
+def restore_environment() -> Iterator[None]:
+    """Context that restores the environment variables at its end."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
+
+
+# Errors of Keras for objects that cannot be serialized or deserialized.
+NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
+
+
+@restore_environment()
 def trace_keras_model(
-    model: Any, *, options: WorkloadOptions, input_spec: Any = None, target_spec: Any = None
+    model: Any, *, options: WorkloadOptions, input_spec: SpecTree = None, target_spec: SpecTree = None
 ) -> Workload:
     """Trace a `keras.Model` of this process, without modifying it.
+
+    A copy without weights is built from the model's configuration. A model without a configuration is traced
+    itself. On other backends than JAX, the configuration is traced in a child process.
 
     Args:
         model: The model, compiled or not.
@@ -293,7 +315,90 @@ def trace_keras_model(
         UsageError: The model's inputs have no fixed shape, or an option does not fit.
         CaptureError: The model cannot be traced.
     """
-    from .in_memory import trace_model
+    import keras
 
-    workload = trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
-    return _apply_options(workload, options)
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string")
+    if keras.backend.backend() != "jax":
+        return _apply_options(_trace_configuration(model, options), options)
+    from ..build.assemble import ModelAssembler, RunProperties
+    from ..build.fit_inputs import FitInputs
+    from .materialize import NOT_ABSTRACT, abstract_variables
+
+    feed = FitInputs() if input_spec is None else FitInputs(x=input_spec, y=target_spec)
+    with abstract_variables() as works, _set_policy(options.precision):
+        run = RunProperties(text=model.name, feed=feed, notes=() if works else (NOT_ABSTRACT,))
+        return _apply_options(ModelAssembler(_copy(model, options), run=run).assemble(options), options)
+
+
+@contextmanager
+def _set_policy(precision: str | None) -> Iterator[None]:
+    """Set the dtype policy of new models in this context."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    if precision is not None:
+        keras.config.set_dtype_policy(get_keras_policy(precision))
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _copy(model: Any, options: WorkloadOptions) -> Any:
+    import keras
+
+    from ..build.saved_model import replace_dtype_policy
+
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        if options.precision is not None:
+            config = replace_dtype_policy(config, get_keras_policy(options.precision))
+        known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
+        copy = keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
+    except NOT_SERIALIZABLE as error:
+        return _require_traceable(model, options, error)
+    _keep_recomputation(model, copy)
+    return copy
+
+
+def _keep_recomputation(model: Any, copy: Any) -> None:
+    """Give the layers of a copy the `keras.RematScope` of the model's, which no configuration holds.
+
+    Layers correspond by their order: a configuration without names gives new ones to the copy.
+    """
+    for layer, twin in zip(model._flatten_layers(), copy._flatten_layers(), strict=False):
+        if type(layer) is type(twin) and getattr(layer, "_remat_mode", None) is not None:
+            object.__setattr__(twin, "_remat_mode", layer._remat_mode)
+
+
+def _require_traceable(model: Any, options: WorkloadOptions, error: Exception) -> Any:
+    """Return the model itself if tracing has no side effects on it."""
+    if options.precision is not None or options.loss or options.optimizer or options.remat:
+        raise UsageError(
+            f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
+            hint="build it with the intended precision, loss, optimizer and recomputation, or add a get_config() "
+            "method",
+        ) from error
+    if options.mode == "train" and not model.compiled:
+        raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
+    return model
+
+
+def _trace_configuration(model: Any, options: WorkloadOptions) -> Workload:
+    import keras
+
+    backend = keras.backend.backend()
+    try:
+        config = json.dumps(keras.saving.serialize_keras_object(model))
+    except NOT_SERIALIZABLE as error:
+        raise UsageError(
+            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {to_one_line(error)}",
+            hint="run with KERAS_BACKEND=jax, or add a get_config() method to the model",
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        path = Path(folder, "model.keras")
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("config.json", config)
+        answer = trace_in_child(str(path), base=Path(folder), options=options, argv=())
+    return replace(Workload.from_json(answer["workload"]), model=model.name)

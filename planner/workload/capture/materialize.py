@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import keras
+
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size, without_device_pinning
 from ..build.first_step import build_output, build_training_state, compile_model
@@ -19,6 +21,7 @@ from ..keras_layers import replacing
 from ..options import SpecTree, WorkloadOptions, get_keras_policy
 from ..reference import Reference
 from ..trace.jax.instrumentation import recompute_with_flags
+from ..trace.jax.step import export_step
 
 NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 
@@ -52,8 +55,6 @@ def set_precision(precision: str | None) -> None:
     """Set the dtype policy, and keep the user's code from changing it."""
     if precision is None:
         return
-    import keras
-
     keras.config.set_dtype_policy(get_keras_policy(precision))
     for module in (keras.config, keras.mixed_precision):
         for name in ("set_dtype_policy", "set_global_policy"):
@@ -83,8 +84,7 @@ def build_and_use(
         UsageError, CaptureError: As for tracing.
     """
     from ..build.from_reference import build_model
-    from .follow import follow_one_fit
-    from .run_script import skip_pretrained_weights
+    from .follow import follow_one_fit, skip_pretrained_weights
     from .stand_in_data import StandInData
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
@@ -136,8 +136,6 @@ def build_executable(
 
 def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, platform: str) -> bytes:
     """Return the serialized StableHLO module of a step."""
-    from ..trace.jax.step import export_step
-
     ready = build_executable(model, run, options, None)
     data, batch_size = ready.x, ready.batch_size
     try:
@@ -163,8 +161,6 @@ def abstract_variables() -> Iterator[bool]:
     A value that is read is drawn from the initializer at that moment, so code that inspects weights still
     works. Variables created from a given value (an optimizer's step counter) have it.
     """
-    import keras
-
     lineage = keras.Variable.__mro__
     replaced = [(cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)]
     if {name for _, name, _ in replaced} != set(_REPLACEMENTS):

@@ -222,8 +222,10 @@ def restrict_writes(folders: Iterable[str]) -> bool:
         rules = call("syscall", CREATE_RULESET, struct.pack("=Q", rights), 8, 0)
         try:
             for folder in folders:
-                with suppress(OSError):
-                    _allow(rules, folder, rights)
+                with suppress(OSError), ExitStack() as opened:
+                    one = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+                    opened.callback(os.close, one)
+                    call("syscall", ADD_RULE, rules, 1, struct.pack("=Qi", rights, one), 0)
             call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             call("syscall", RESTRICT_SELF, rules, ALL_THREADS if version >= SINCE else 0)
         finally:
@@ -231,11 +233,3 @@ def restrict_writes(folders: Iterable[str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _allow(rules: int, folder: str, rights: int) -> None:
-    one = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
-        call("syscall", ADD_RULE, rules, 1, struct.pack("=Qi", rights, one), 0)
-    finally:
-        os.close(one)

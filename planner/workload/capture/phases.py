@@ -82,7 +82,7 @@ def _describe_compilation(model: Any) -> Any:
     return [model.optimizer, model.loss, getattr(metrics, "_user_metrics", None), settings]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Phase:
     """A distinct call: its workload for one call, the number of calls, and the models that they trained."""
 
@@ -98,7 +98,7 @@ class PhaseRecorder:
     """Recorder of the `fit()` calls of a script."""
 
     def __init__(
-        self, trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload], inputs: InputMeter | None = None
+        self, trace: Callable[[Any, FitInputs, dict[str, Any]], Workload], inputs: InputMeter | None = None
     ) -> None:
         """Start without a phase, with a function that traces the step of a `fit()`, and a meter of its input."""
         self._trace, self._inputs = trace, inputs
@@ -108,7 +108,7 @@ class PhaseRecorder:
         self.unplanned: dict[str, None] = {}
 
     def _list_distinct(self) -> list[_Phase]:
-        return list({id(phase): phase for phase in self._phases.values()}.values())
+        return list(dict.fromkeys(self._phases.values()))
 
     def add(
         self, model: Any, feed: FitInputs, arguments: dict[str, Any], *, fit_call: int, calls: int = 1
@@ -163,7 +163,7 @@ class PhaseRecorder:
     ) -> Workload:
         known = self._steps.get(key)
         if known is None:
-            known = self._trace(model, feed, epochs, arguments)
+            known = self._trace(model, feed, arguments)
             self._steps[key] = self._steps[_compute_step_key(model, feed)] = known
         steps = None if feed.steps_per_epoch is None else feed.steps_per_epoch * epochs
         if known.batch_size != feed.batch_size:

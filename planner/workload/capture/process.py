@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -20,26 +20,9 @@ from urllib.parse import urlsplit, urlunsplit
 from ...errors import GpuplanError, UsageError, escape_controls
 from ..errors import BackendError, CaptureError, is_own_file, name_place, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
-from .watch import ASK, STUCK, WHERE
+from .watch import ASK, BEGUN, STACK
 
-_NAMES = frozenset({
-    "COLUMNS", "FORCE_COLOR", "HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR", "PATH", "PWD", "SHELL",
-    "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER",
-    "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD",
-    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
-    "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KAGGLEHUB_CACHE",
-    "MPLCONFIGDIR", "NLTK_DATA", "TFDS_DATA_DIR", "TFHUB_CACHE_DIR", "TF_CONFIG",
-    "TOKENIZERS_PARALLELISM", "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "GPUPLAN_CACHE_DIR", "GPUPLAN_DATA_DIR",
-})  # fmt: skip
-_PREFIXES = (
-    "BLIS_", "CUBLAS_", "CUDA", "CUDNN_", "DYLD_", "GOMP_", "HIP_", "HSA_", "JAX_", "KERAS_", "KMP_", "LC_",
-    "LIBTPU_", "MKL_", "NCCL_", "NUMBA_", "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_",
-    "ROCM_", "ROCR_", "TF_CPP_", "TF_CUDA_", "TF_CUDNN_", "TF_DATA_", "TF_DETERMINISTIC_", "TF_DISABLE_",
-    "TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_USE_", "TF_XLA_", "TORCH", "TPU_", "TRITON_", "VECLIB_",
-    "XLA_",
-)  # fmt: skip
-_PROXIES = frozenset({"all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy"})
+_VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_text(encoding="utf-8"))
 # Names withheld among the variables that are passed because of their prefix.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)")
 
@@ -57,11 +40,12 @@ def build_script_environment(
     seen = {
         name: value
         for name, value in environ.items()
-        if name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name.upper()))
+        if name in _VARIABLES["names"]
+        or (name.startswith(tuple(_VARIABLES["prefixes"])) and not _SECRET.search(name.upper()))
     }
-    seen |= {
-        name: _strip_credentials(environ[name]) for name in environ if name.lower() in _PROXIES
-    } | _hide_credential_files(empty)
+    proxies = (name for name in environ if name.lower() in _VARIABLES["proxies"])
+    seen |= {name: _strip_credentials(environ[name]) for name in proxies}
+    seen |= {name: value.format(empty=empty, null=os.devnull) for name, value in _VARIABLES["set"].items()}
     for name in variables:
         seen.pop(name, None)
         if name in environ:
@@ -72,7 +56,7 @@ def build_script_environment(
 def require_variables(variables: tuple[str, ...], *, environ: Mapping[str, str] = os.environ) -> None:
     """Raise UsageError for a variable to pass that is neither set nor defined by gpuplan."""
     for name in variables:
-        if name not in environ and name not in _hide_credential_files(Path()):
+        if name not in environ and name not in _VARIABLES["set"]:
             raise UsageError(
                 f"script_env: the variable `{name}` is not set",
                 hint=f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone",
@@ -94,31 +78,10 @@ def _strip_credentials(proxy: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _hide_credential_files(empty: Path) -> dict[str, str]:
-    """Return variables that keep SDKs from credential files and metadata servers."""
-    folder, nothing = str(empty), os.devnull
-    return {
-        "AWS_CONFIG_FILE": nothing,
-        "AWS_SHARED_CREDENTIALS_FILE": nothing,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "CLOUDSDK_CONFIG": folder,
-        "BOTO_CONFIG": nothing,
-        "NO_GCE_CHECK": "true",
-        "AZURE_CONFIG_DIR": folder,
-        "DOCKER_CONFIG": folder,
-        "KUBECONFIG": nothing,
-        "NETRC": nothing,
-        "KAGGLE_CONFIG_DIR": folder,
-        "HF_TOKEN_PATH": str(empty / "token"),
-        "WANDB_MODE": "disabled",  # it would prompt for a key
-    }
-
-
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
 SHORTEST_PAUSE_S = 0.05
 START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
-STALE_S = 1.0  # age of a report beyond which C code is assumed to hold the interpreter's lock
 ANSWER_S = 0.5
 ANSWERED_S = 0.01  # between looks for an answer [s]
 SECONDS_TO_STOP = 3.0
@@ -223,14 +186,18 @@ class ScriptProcess:
     def _begun(self) -> float | None:
         """Return the start of the user's code on the monotonic clock [s]; None before it."""
         if self._begun_s is None:
-            self._read_where()
+            with suppress(OSError, ValueError):  # missing, or being written
+                self._begun_s = float((self._folder / BEGUN).read_text())
         return self._begun_s
 
     def check(self) -> None:
         """Report the script's position if due; ScriptTimeoutError at a time limit."""
         now_s, begun_s = time.monotonic(), self._begun()
         if begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
-            raise self._build_start_error()
+            raise ScriptTimeoutError(
+                f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
+                hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
+            )
         if begun_s is not None and now_s - begun_s >= self._terms.timeout_s:
             raise self._build_timeout_error()
         gone_s = now_s - self._started_s
@@ -238,12 +205,6 @@ class ScriptProcess:
             self._told_s = now_s
             place = self.place()
             self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
-
-    def _build_start_error(self) -> ScriptTimeoutError:
-        return ScriptTimeoutError(
-            f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
-            hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
-        )
 
     def _build_timeout_error(self) -> ScriptTimeoutError:
         limit_s, place = self._terms.timeout_s, self.place()
@@ -255,45 +216,38 @@ class ScriptProcess:
         )
 
     def place(self) -> str:
-        """Return the last known position in the user's files as `file, line N`; empty if unknown."""
-        written_s = self._read_where()
-        if time.time() - written_s > STALE_S:
-            with suppress(OSError):
-                self._at = self._request_position() or self._at
+        """Return the position in the user's files as `file, line N`, else the last known one; empty if unknown."""
+        with suppress(OSError):
+            self._at = self._request_position() or self._at
         return self._at
 
-    def _read_where(self) -> float:
-        """Read the child's report, and return its modification time [s]."""
-        where = self._folder / WHERE
-        with suppress(OSError, ValueError):  # missing, or being written
-            report = json.loads(where.read_bytes())
-            self._begun_s = self._begun_s or report["begun_s"]
-            if report["file"]:
-                self._at = name_place(report["file"], report["line"])
-            return where.stat().st_mtime
-        return time.time()
-
     def _request_position(self) -> str:
-        """Return the position from the traceback that the process writes on a signal; empty without an answer."""
-        stuck = self._folder / STUCK
-        os.truncate(stuck, 0)
+        """Return the position by the traceback that the process writes on a signal; empty without an answer."""
+        stack = self._folder / STACK
+        os.truncate(stack, 0)
         self.process.send_signal(ASK)
         until_s = time.monotonic() + ANSWER_S
-        while not stuck.stat().st_size and not self._over.wait(ANSWER_S / 10) and time.monotonic() < until_s:
+        while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
             pass
-        for file, line in _FRAME.findall(stuck.read_text(encoding="utf-8", errors="replace")):
-            if is_own_file(file, self._own):
-                return name_place(file, int(line))
-        return ""
+        self._over.wait(ANSWERED_S)  # it writes in parts
+        text = stack.read_bytes().decode("unicode_escape", errors="replace")
+        places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
+        return next((name_place(*place) for place in places), "")
 
     def stop(self) -> None:
-        """End the process and its descendants; may be called repeatedly."""
-        others = self._find_descendants()
+        """End the process and its descendants, which may be in another process group; may be called repeatedly."""
+        others: list[Any] = []
+        if not self._over.is_set():
+            import psutil
+
+            with suppress(psutil.Error):
+                others = psutil.Process(self.process.pid).children(recursive=True)
         self._signal_group(signal.SIGTERM)
         self._over.wait(SECONDS_TO_STOP)
         self._signal_group(signal.SIGKILL)
         for one in others:
-            _kill(one)
+            with suppress(psutil.Error):
+                one.kill()
         self._over.wait()
         with suppress(OSError):
             if self.process.stdin is not None:
@@ -302,23 +256,6 @@ class ScriptProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
-
-    def _find_descendants(self) -> list[Any]:
-        """Return its descendants, which may be in another process group."""
-        if self._over.is_set():
-            return []
-        import psutil
-
-        with suppress(psutil.Error):
-            return list(psutil.Process(self.process.pid).children(recursive=True))
-        return []
-
-
-def _kill(process: Any) -> None:
-    import psutil
-
-    with suppress(psutil.Error):
-        process.kill()
 
 
 # What TensorFlow and its libraries log as they start.

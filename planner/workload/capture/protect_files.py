@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import reduce, wraps
@@ -95,31 +96,9 @@ UNPROTECTED = (
     "files cannot be made read-only on this system: what the script saved after fit() went elsewhere only where "
     "it did so in Python or by a library that gpuplan knows"
 )
-# Arguments of audit events: the path of what is changed, and the descriptor of its folder, which some have.
-REFUSED = {
-    "os.remove": ((0, 1),), "os.rmdir": ((0, 1),), "os.mkdir": ((0, 2),), "os.rename": ((0, 2), (1, 3)),
-    "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
-    "os.utime": ((0, 3),), "os.truncate": ((0, 9),), "open": ((0, 9),), "sqlite3.connect": ((0, 9),),
-}  # fmt: skip
-# Functions that take a path: which argument it is, and the mode of opening it, with `d` where it may be a folder;
-# "" where the next argument is the mode.
-FUNCTIONS = (
-    ("builtins", "open", 0, ""), ("io", "open", 0, ""), ("os", "mkdir", 0, "x"),
-    *(("os", name, 0, "a") for name in ("chmod", "chown", "truncate", "utime")),
-    *(("os", name, 1, "x") for name in ("link", "symlink")),
-    *(("os", name, 1, "wd") for name in ("rename", "replace")),
-    *(("os", name, 0, "r") for name in ("access", "listdir", "lstat", "readlink", "scandir", "stat")),
-    *(("os", name, 0, "r") for name in ("remove", "rename", "replace", "rmdir", "unlink")),
-    ("cv2", "imwrite", 0, "wd"), ("h5py", "File.__init__", 1, ""), ("numpy", "savetxt", 0, "wd"),
-    ("pyarrow.parquet", "write_table", 1, "wd"), ("sqlite3", "connect", 0, "a"),
-    ("sqlite3.dbapi2", "connect", 0, "a"), ("torch", "save", 1, "wd"), ("torch", "jit.save", 1, "wd"),
-    *((f"safetensors.{name}", "save_file", 1, "wd") for name in ("flax", "numpy", "tensorflow", "torch")),
-    *(("orbax.checkpoint", f"{name}.save", 1, "wd") for name in ("Checkpointer", "StandardCheckpointer")),
-    ("tensorflow", "saved_model.save", 1, "wd"), ("tensorflow", "io.write_file", 0, "wd"),
-    *(("tensorflow", f"train.Checkpoint.{name}", 1, "wd") for name in ("save", "write")),
-    ("tensorflow.python.lib.io.file_io", "FileIO.__init__", 1, ""),
-    ("tensorflow.python.lib.io.file_io", "atomic_write_string_to_file", 0, "wd"),
-)  # fmt: skip
+_TABLE = tomllib.loads(Path(__file__).with_name("protected.toml").read_text(encoding="utf-8"))
+REFUSED: dict[str, list[list[int]]] = _TABLE["refused"]
+REDIRECTED: dict[str, list[tuple[list[str], int, str]]] = _TABLE["redirected"]
 
 
 class FileProtection:
@@ -239,8 +218,10 @@ class _Redirection:
             return opened(self.find(path, "r"), flags, *args, **kwargs)
 
         os.open = open_raw
-        for module, name, position, mode in FUNCTIONS:
-            call_after_import(module, self._redirect(name, position, mode))
+        for module, functions in REDIRECTED.items():
+            for names, position, mode in functions:
+                for name in names:
+                    call_after_import(module, self._redirect(name, position, mode))
         sys.addaudithook(self._refuse)
 
     def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
+
+import jax
+import keras
+import numpy as np
 
 from ...errors import GpuplanError
 from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_own_file
@@ -60,8 +65,6 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
 
     `faults` receives the errors that are raised in the script, which may catch them.
     """
-    import keras
-
     followed, loops = _Followed(script, calls, faults), calls.loops
     for name in ("fit", "evaluate", "predict", "predict_on_batch", "train_on_batch"):
         followed.route(name)
@@ -69,10 +72,7 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
     for name in ("stateless_apply", "apply"):  # the first one calls the other, as it is before
         followed.follow_update(name)
     if loops is not None and keras.backend.backend() == "jax":
-        import jax
-
-        jit = follow_jit(loops, str(calls.own), has_trained=lambda: calls.reached)
-        followed.patches.replace(jax, "jit", jit)
+        followed.patches.replace(jax, "jit", follow_jit(loops))
     call_after_import("keras_tuner", followed.take_over_tuner)
     call_after_import("torch", followed.take_over_torch)
     call_after_import("tensorflow", followed.take_over_tensorflow)
@@ -110,8 +110,6 @@ class _Followed:
 
     def route(self, name: str) -> None:
         """Replace a method of models by that of the same name of the calls."""
-        import keras
-
         signature = inspect.signature(getattr(keras.Model, name))
         replacement = getattr(self._calls, name)
 
@@ -128,8 +126,6 @@ class _Followed:
 
     def build_call(self) -> Callable[..., Any]:
         """Return a replacement of the call of a model, which predicts once a step was found."""
-        import keras
-
         original = keras.Model.__call__
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -146,8 +142,6 @@ class _Followed:
 
     def follow_update(self, name: str) -> None:
         """Tell of each update by an optimizer of Keras; without a trace, JAX's steps cannot be told apart."""
-        import keras
-
         kind, backend = keras.optimizers.Optimizer, keras.backend.backend()
         apply, update = kind.apply, getattr(kind, name)
 
@@ -199,10 +193,6 @@ class _Followed:
 
     def _require_torch(self) -> None:
         """Raise an error unless a Keras model is trained on its PyTorch backend, and loops are followed."""
-        import gc
-
-        import keras
-
         if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
             with self._kept():
                 raise CaptureError(f"{self._script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
@@ -213,8 +203,6 @@ class _Followed:
 
     def take_over_tensorflow(self, module: Any) -> None:
         """Follow `tf.GradientTape` and the functions of TensorFlow."""
-        import keras
-
         tape, backend, loops = module.GradientTape, keras.backend.backend(), self._loops
         begin, compute = tape.__init__, tape.gradient
 
@@ -230,15 +218,11 @@ class _Followed:
         self.patches.replace(tape, "__init__", follow_tape)
         self.patches.replace(tape, "gradient", follow_gradient)
         if loops is not None and backend == "tensorflow":
-            call = follow_tensorflow(loops, str(self._calls.own), has_trained=lambda: self._calls.reached)
-            self.patches.replace(sys.modules[FUNCTIONS].Function, "__call__", call)
+            self.patches.replace(sys.modules[FUNCTIONS].Function, "__call__", follow_tensorflow(loops))
 
 
 def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a model is called with data, in no trace and with no gradient to follow."""
-    import jax
-    import numpy as np
-
     tape = sys.modules.get("tensorflow.python.pywrap_tfe")
     if len(args) != 1 or any(kwargs.values()) or (tape is not None and not tape.TFE_Py_TapeSetIsEmpty()):
         return False

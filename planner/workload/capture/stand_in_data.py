@@ -12,12 +12,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+import keras
+import numpy as np
+
 from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
-from .public_data import DataField, PublicData, find_public_data, read_public_data
-from .stand_in_datasets import build_text, or_else, replace_hugging_face, replace_tfds, write_folder
+from .stand_in_datasets import (
+    DataField,
+    PublicData,
+    build_text,
+    find_public_data,
+    or_else,
+    read_public_data,
+    replace_hugging_face,
+    replace_tfds,
+    write_folder,
+)
 from .watch import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.
@@ -230,9 +242,6 @@ def build_array(field: DataField, samples: int) -> Any:
 
     Classes take turns, and measurements lie from 0 to 1.
     """
-    import keras
-    import numpy as np
-
     sizes = [size or 1 for size in field.shape]
     if field.bound is not None:
         labels = (np.arange(samples) % field.bound).astype(field.dtype)
@@ -248,8 +257,6 @@ def build_array(field: DataField, samples: int) -> Any:
 
 def _build_sequences(field: DataField, samples: int, *, given: dict[str, Any]) -> Any:
     """Return lists of word indices: one as long as the longest, with the last index; the others of mean length."""
-    import numpy as np
-
     usual, longest = (min(size or 1, (given["maxlen"] or sys.maxsize) - 1) for size in field.shape)
     words = given["num_words"] or (field.bound or 0) + (given["index_from"] or 0)
     lowest = min(4, words - 1)

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import keras
+import numpy as np
+
+from ..build.first_step import build_output, build_predictions
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import find_own_frame, name_place
+from ..errors import list_own_frames, name_place
 from .protect_files import FileProtection
 from .training_loops import TrainingLoops
 
@@ -41,8 +45,6 @@ class StandIns:
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Return the `History` of equal calls, and set it as the model's."""
-        import keras
-
         self.begin()
         names = _name_metrics(model)
         if arguments.get("validation_data") is not None or arguments.get("validation_split"):
@@ -93,15 +95,11 @@ class StandIns:
 
     def call(self, model: Any, inputs: Any) -> Any:
         """Return plausible predictions as tensors of the backend."""
-        import keras
-
         values = self._stand_in(model, read_fit_inputs({"x": inputs}))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, values)
 
     def _stand_in(self, model: Any, feed: FitInputs) -> Any:
         """Return predictions in the shape of the output."""
-        from ..build.first_step import build_output, build_predictions
-
         known, key = self._outputs.setdefault(model, {}), str(feed.x)
         if key not in known:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)
@@ -112,8 +110,6 @@ class StandIns:
 
         Each trains the model of the default hyperparameters, which the tuner then returns as the best.
         """
-        import keras
-
         defaults = import_module("keras_tuner").HyperParameters()
         model = tuner.hypermodel.build(defaults)
         bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
@@ -139,8 +135,6 @@ def count_epochs(arguments: dict[str, Any]) -> int:
 
 def _name_metrics(model: Any) -> list[str]:
     """Return the loss and the metrics given to `compile()`, which a model knows before it is built."""
-    import keras
-
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     leaves = [leaf for leaf in keras.tree.flatten(given) if leaf is not None]
@@ -197,9 +191,10 @@ class MetricUse:
 
     def record(self, outcome: bool) -> None:
         """Record the outcome of a comparison or truth test at the current line of the user's files."""
-        frame = find_own_frame(sys._getframe(1), self._folder)
-        if frame is None:
+        frames = list_own_frames(sys._getframe(1), (self._folder,))
+        if not frames:
             return
+        frame, _ = frames[-1]
         place = name_place(frame.f_code.co_filename, frame.f_lineno)
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("COMPARE", "POP_JUMP", "UNARY_NOT")):
             self.notes[place] = (
@@ -255,24 +250,15 @@ class UnknownMetric(float):
         return self
 
 
-def _build_comparison(name: str) -> Callable[[UnknownMetric, Any], Any]:
-    compare = getattr(float, f"__{name}__")
-
-    def method(self: UnknownMetric, other: Any) -> Any:
-        outcome = compare(self, other)
-        if outcome is not NotImplemented:
-            self.use.record(bool(outcome))
-        return outcome
-
-    return method
-
-
-def _build_arithmetic(name: str) -> Callable[..., Any]:
+def _build_method(name: str) -> Callable[..., Any]:
+    """Return a method of `float` whose result is recorded if it is a comparison, and else as unknown."""
     compute = getattr(float, f"__{name}__")
 
     def method(self: UnknownMetric, *others: Any) -> Any:
         found = compute(self, *others)
-        return found if found is NotImplemented else UnknownMetric.known_as(found, self.use)
+        if isinstance(found, bool):
+            self.use.record(found)
+        return UnknownMetric.known_as(found, self.use) if isinstance(found, float) else found
 
     return method
 
@@ -282,10 +268,8 @@ def _build_function(function: Callable[[float], float]) -> Callable[[UnknownMetr
     return lambda self: UnknownMetric.known_as(function(float(self)), self.use)
 
 
-for _name in COMPARISONS:
-    setattr(UnknownMetric, f"__{_name}__", _build_comparison(_name))
-for _name in (*ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
-    setattr(UnknownMetric, f"__{_name}__", _build_arithmetic(_name))
+for _name in (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
+    setattr(UnknownMetric, f"__{_name}__", _build_method(_name))
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
 }  # fmt: skip
@@ -297,8 +281,6 @@ class MetricList(list[Any]):
     """Values of a metric by epoch; NumPy sees objects, so that its comparisons are recorded too."""
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        import numpy as np
-
         array = np.empty(len(self), dtype=object)
         array[:] = list(self)
         return array if dtype is None else array.astype(dtype)

@@ -1,25 +1,144 @@
-"""Training loops of a script's own: steps known by the update at their end, or compiled functions."""
+"""Training loops of a script's own: steps known by the update at their end or as compiled functions, and runs."""
 
 from __future__ import annotations
 
+import ast
 import gc
+import operator
+import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial, update_wrapper
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import cached_property, partial, update_wrapper
 from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import jax
+import keras
+import numpy as np
+
 from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.backends.current import build_unfused
-from ..trace.jax.step import TracedStep
-from .for_loops import ForLoop, count_runs, end_loops, is_in_while, list_running
+from ..trace.jax.step import TracedStep, compute_array_bytes, trace_function
+
+LOOP = "__gpuplan_loop__"
+# What a script has that trains in a loop of its own.
+_OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradients|\.apply\(|\.backward\(")
+
+
+class ForLoop:
+    """A loop that runs; it ends after this iteration once `ends` is set."""
+
+    def __init__(self, sources: Iterable[Any]) -> None:
+        """Take what is iterated together."""
+        self._sources = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in sources]
+        self.ends, self.iteration = False, 0
+
+    @cached_property
+    def total(self) -> int | None:
+        """Iterations [-]; None if unknown."""
+        lengths = [one if isinstance(one, int) else _get_length(one) for one in self._sources]
+        return min((length for length in lengths if length >= 0), default=None)
+
+
+def _get_length(data: Any) -> int:
+    """Return a length; -1 for unknown and endless data."""
+    try:
+        return len(data)
+    except Exception:  # the data is the user's code
+        return -1
+
+
+_threads = threading.local()
+_whiles: dict[str, list[tuple[int, int]]] = {}  # first and last lines, by file
+
+
+def count_runs(counted: dict[ForLoop, int]) -> int:
+    """Return how often a call runs from now on in the loops of known length that run in this thread [-].
+
+    `counted` has the iteration of each loop at which the call was counted first: 0 runs are left for a later one.
+    """
+    left = 0
+    for loop in _list_known():
+        if counted.setdefault(loop, loop.iteration) != loop.iteration:
+            return 0
+        total = loop.total or 1
+        left = left * total + max(0, total - loop.iteration)
+    return left + 1
+
+
+def is_in_while(places: Iterable[tuple[str, int]]) -> bool:
+    """Return whether a `while` loop runs, whose length is not known before its end."""
+    return any(first <= line <= last for file, line in places for first, last in _whiles.get(file, ()))
+
+
+def end_loops() -> None:
+    """End all loops of known length that run in this thread, each after its iteration."""
+    for loop in _list_known():
+        loop.ends = True
+
+
+def list_running() -> list[ForLoop]:
+    """Return the loops that run in this thread, the outermost first."""
+    return list(getattr(_threads, "loops", ()))
+
+
+def _list_known() -> list[ForLoop]:
+    return [loop for loop in list_running() if loop.total is not None]
+
+
+def iterate(*together: Any) -> Iterator[Any]:
+    """Yield the items of a loop, which is known while it runs; of several iterables, one of each together."""
+    loop = ForLoop(together)
+    running = vars(_threads).setdefault("loops", [])
+    running.append(loop)
+    try:
+        for item in zip(*together) if len(together) > 1 else together[0]:  # noqa: B905  # as the script says
+            loop.iteration += 1
+            yield item
+            if loop.ends:
+                break
+    finally:
+        running.remove(loop)
+
+
+def compile_with_loops(source: str | bytes, file: str) -> Any:
+    """Compile a script; its `for` loops are known while they run, where it may train in one of its own."""
+    tree = ast.parse(source, file)
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
+    _whiles[file] = [(node.lineno, node.end_lineno or 0) for node in loops]
+    if _OF_LOOPS.search(source if isinstance(source, str) else source.decode("utf-8", errors="replace")):
+        tree = ast.fix_missing_locations(_LoopMarker().visit(tree))
+    return compile(tree, file, "exec")
+
+
+class _LoopMarker(ast.NodeTransformer):
+    def visit_For(self, node: ast.For) -> Any:
+        """Put `iterate` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`."""
+        self.generic_visit(node)
+        node.iter = _mark(node.iter)
+        return node
+
+
+def _mark(given: ast.expr) -> ast.expr:
+    name = getattr(given.func, "id", "") if isinstance(given, ast.Call) else ""
+    if isinstance(given, ast.Call) and given.args and name in ("enumerate", "tqdm"):
+        given.args[0] = _mark(given.args[0])
+        return given
+    is_zip = isinstance(given, ast.Call) and name == "zip" and not given.keywords and len(given.args) > 1
+    args = given.args if is_zip and isinstance(given, ast.Call) else [given]
+    return ast.copy_location(ast.Call(ast.Name(LOOP, ast.Load()), args, []), given)
+
+
+# --- steps ---------------------------------------------------------------------------------------------------
 
 LONGEST_COUNT_S = 10.0  # computing time of a loop whose length is found by running it
 HELD = "held_by_gpuplan"
 Place = tuple[tuple[str, int], ...]
 Updates = list[tuple[Any, list[Any]]]  # optimizers, each with the variables that it updates
+Call = Callable[..., Any]
 
 
 class LoopGivenUpError(BaseException):
@@ -35,12 +154,16 @@ class LoopStep(NamedTuple):
     compiled: bool
 
 
+AddStep = Callable[[object, Callable[[], LoopStep], int], None]  # its place, itself, and its runs [-]
+
+
 class TrainingLoops:
     """Steps of loops: functions that a backend compiles, or what runs between two updates."""
 
-    def __init__(self, folder: str, add: Callable[[object, Callable[[], LoopStep], int], None]) -> None:
-        """Start; `add` takes a step: its place, how it is found, and for how many runs it stands [-]."""
-        self._folder, self._add = folder, add
+    def __init__(self, folder: str, add: AddStep, *, has_trained: Callable[[], bool]) -> None:
+        """Start; once a step was found (`has_trained`), functions that do not train are not computed."""
+        self.folder, self._add, self._has_trained = folder, add, has_trained
+        self._compiled: dict[object, tuple[Any, Updates]] = {}  # by function and shapes
         self._counted: dict[Place, dict[ForLoop, int]] = {}
         self._started_s: dict[Place, float] = {}
         self._updates: Updates | None = None  # of the function that is traced
@@ -56,18 +179,9 @@ class TrainingLoops:
         """Whether a function of the user's is traced."""
         return self._updates is not None
 
-    def trace(self, trace: Callable[[], Any]) -> tuple[Any, Updates]:
-        """Return the result of a function that traces one of the user's, and the updates in it."""
-        found: Updates = []
-        self._updates = found
-        try:
-            return trace(), found
-        finally:
-            self._updates = None
-
     def find_place(self) -> Place:
         """Return the lines of the user's files that lead to the call that runs."""
-        return tuple(find_own_places(sys._getframe(1), (self._folder,)))
+        return tuple(find_own_places(sys._getframe(1), (self.folder,)))
 
     def count(self, place: Place, *, ends: bool = True) -> int:
         """Return for how many runs a call stands [-], and end its loops; LoopGivenUpError if it goes on."""
@@ -83,10 +197,25 @@ class TrainingLoops:
             end_loops()
         return times
 
-    def add_compiled(self, build: Callable[[], LoopStep]) -> None:
-        """Take a run of a compiled step, which ends its loops."""
-        place = self.find_place()
-        self._add(place, build, self.count(place))
+    def follow(self, key: object, run: Call, *, trace: Call, build: Call, build_results: Call) -> Any:
+        """Return the results of a compiled function, known by itself and its shapes; a step ends its loops.
+
+        `run` computes it, `trace` traces it, `build` and `build_results` make a step, and stand-ins of results.
+        """
+        if key not in self._compiled:
+            found: Updates = []
+            self._updates = found
+            try:
+                self._compiled[key] = trace(), found
+            finally:
+                self._updates = None
+        traced, updates = self._compiled[key]
+        if updates:
+            place = self.find_place()
+            self._add(place, partial(build, traced, updates), self.count(place))
+        elif not self._has_trained():
+            return run()
+        return build_results(traced)
 
     def enter(self, phase: Any) -> None:
         """Note that the backward pass or the update of a step begins."""
@@ -115,24 +244,17 @@ class TrainingLoops:
             end_loops()
 
     def _take_rows(self) -> tuple[Any, ...]:
-        """Return what ran since the last update; what runs is recorded from the first one on."""
+        """Return what ran since the last update; what runs kernel by kernel is recorded from the first one on."""
         if self._recorded is None:
-            self._recorded = self._recording.enter_context(_record_rows())
+            if keras.backend.backend() == "torch":
+                from ..trace.backends.torch_step import record_rows
+            else:
+                from ..trace.backends.tensorflow_step import record_rows
+            self._recorded = self._recording.enter_context(record_rows())
         rows, phase = self._recorded
         taken, phase[0] = tuple(rows), "forward"
         rows.clear()
         return taken
-
-
-def _record_rows() -> AbstractContextManager[tuple[list[Any], list[Any]]]:
-    """Return a context of the rows of what runs kernel by kernel in it, and of its phase, which may be set."""
-    import keras
-
-    if keras.backend.backend() == "torch":
-        from ..trace.backends.torch_step import record_rows
-    else:
-        from ..trace.backends.tensorflow_step import record_rows
-    return record_rows()
 
 
 def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> LoopStep:
@@ -142,8 +264,6 @@ def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> Loo
 
 def hold_models(updates: Updates) -> Any:
     """Return a model of the models that some updates train, with the variables of all their optimizers."""
-    import keras
-
     trained = {id(variable) for _, variables in updates for variable in variables}
     objects = (one for one in gc.get_objects() if issubclass(type(one), keras.Model))
     every = [one for one in objects if getattr(one, "built", False) and not hasattr(one, HELD)]
@@ -159,8 +279,8 @@ def hold_models(updates: Updates) -> Any:
             self.built = True
 
     held = Models()
-    optimizers = {id(optimizer): optimizer for optimizer, _ in updates}  # a function may be traced twice
-    state = [one for optimizer in optimizers.values() for one in _list_state(optimizer, held)]
+    optimizers = dict.fromkeys(optimizer for optimizer, _ in updates)  # a function may be traced twice
+    state = [one for optimizer in optimizers for one in _list_state(optimizer, held)]
     object.__setattr__(held, "optimizer", SimpleNamespace(variables=state, built=True))
     return held
 
@@ -172,42 +292,22 @@ def _list_trained(model: Any) -> Iterator[int]:
 
 def _list_state(optimizer: Any, model: Any) -> list[Any]:
     """Return the variables of an optimizer; of one of PyTorch's, those that Keras's of the same name has."""
-    import keras
-
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         optimizer = getattr(keras.optimizers, type(optimizer).__name__, keras.optimizers.Adam)()
         optimizer.build(model.trainable_variables)
     return list(optimizer.variables)
 
 
-def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
-    """Return a replacement of `jax.jit` that follows the functions of the user's own files.
-
-    Once a step was found (`has_trained`), functions that do not train are not computed.
-    """
-    import jax
-
+def follow_jit(loops: TrainingLoops) -> Callable[..., Any]:
+    """Return a replacement of `jax.jit` that follows the functions of the user's own files."""
     compile_function = jax.jit
 
     def jit(function: Any = None, /, **options: Any) -> Any:
-        if not is_own_file(sys._getframe(1).f_code.co_filename, folder):
+        if not is_own_file(sys._getframe(1).f_code.co_filename, loops.folder):
             return compile_function(function, **options) if function is not None else compile_function(**options)
         if function is None:
             return partial(jit, **options)
-        return _JittedFunction(function, compile_function(function, **options), options, follow)
-
-    def follow(one: _JittedFunction, args: Any, named: Any) -> Any:
-        if loops.is_tracing or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named))):
-            return one.compiled(*args, **named)
-        key = str(jax.tree.map(_describe_leaf, (args, named)))
-        if key not in one.known:
-            one.known[key] = loops.trace(partial(one.trace, args, named))
-        traced, updates = one.known[key]
-        if updates:
-            loops.add_compiled(partial(_build_jax_step, traced, updates, args))
-        elif not has_trained():
-            return one.compiled(*args, **named)
-        return jax.tree.map(_build_zeros, traced.results)
+        return _JittedFunction(function, compile_function(function, **options), options, loops)
 
     return jit
 
@@ -215,13 +315,21 @@ def follow_jit(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], b
 class _JittedFunction:
     """A function under `jax.jit`."""
 
-    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], follow: Callable[..., Any]) -> None:
-        self.function, self.compiled, self._options, self._follow = function, compiled, options, follow
-        self.known: dict[str, tuple[Any, Updates]] = {}
+    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], loops: TrainingLoops) -> None:
+        self.function, self.compiled, self._options, self._loops = function, compiled, options, loops
         update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._follow(self, args, named)
+        is_inner = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named)))
+        if self._loops.is_tracing or is_inner:
+            return self.compiled(*args, **named)
+        return self._loops.follow(
+            (self, str(jax.tree.map(_describe_leaf, (args, named)))),
+            partial(self.compiled, *args, **named),
+            trace=partial(self._trace, args, named),
+            build=partial(_build_jax_step, args),
+            build_results=lambda traced: jax.tree.map(_build_zeros, traced.results),
+        )
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else MethodType(self, owner)
@@ -229,12 +337,8 @@ class _JittedFunction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.compiled, name)
 
-    def trace(self, args: Any, named: Any) -> Any:
+    def _trace(self, args: Any, named: Any) -> Any:
         """Return the function traced for the shapes of some arguments."""
-        import jax
-
-        from ..trace.jax.step import trace_function
-
         fixed = self._options.get("static_argnums") or ()
         fixed = tuple(sorted({one % len(args) for one in ((fixed,) if isinstance(fixed, int) else fixed)}))
         names = self._options.get("static_argnames") or ()
@@ -248,8 +352,6 @@ class _JittedFunction:
 
 def _abstract(leaf: Any) -> Any:
     """Return shape and type of an array or variable; another value as it is."""
-    import jax
-
     if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         return leaf
     dtype = leaf.dtype if not isinstance(leaf.dtype, str) else jax.dtypes.canonicalize_dtype(leaf.dtype)
@@ -262,19 +364,12 @@ def _describe_leaf(leaf: Any) -> Any:
 
 def _build_zeros(spec: Any) -> Any:
     """Return zeros as a step would return them, of which arrays take no memory."""
-    import jax
-    import numpy as np
-
     if jax.dtypes.issubdtype(spec.dtype, jax.dtypes.extended):
         return jax.numpy.zeros(spec.shape, spec.dtype)
     return np.broadcast_to(np.zeros((), spec.dtype), spec.shape) if spec.shape else jax.numpy.zeros((), spec.dtype)
 
 
-def _build_jax_step(traced: Any, updates: Updates, args: Any) -> LoopStep:
-    import jax
-
-    from ..trace.jax.step import compute_array_bytes
-
+def _build_jax_step(args: Any, traced: Any, updates: Updates) -> LoopStep:
     model = hold_models(updates)
     shapes = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in traced.closed.in_avals]
     wanted = [[(tuple(v.shape), str(v.dtype)) for v in variables] for _, variables in updates]
@@ -293,29 +388,25 @@ def _find_run(shapes: list[Any], wanted: list[Any]) -> range:
     return range(0) if first is None else range(first, first + size)
 
 
-def follow_tensorflow(loops: TrainingLoops, folder: str, *, has_trained: Callable[[], bool]) -> Callable[..., Any]:
-    """Return a replacement of the call of a `tf.function`; the arguments are those of `follow_jit`."""
+def follow_tensorflow(loops: TrainingLoops) -> Callable[..., Any]:
+    """Return a replacement of the call of a `tf.function`, as `follow_jit` does."""
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     call_function = Function.__call__
-    known: dict[tuple[int, str], tuple[Any, Updates, Any]] = {}
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
         import tensorflow as tf
 
-        own = is_own_file(sys._getframe(1).f_code.co_filename, folder)
+        own = is_own_file(sys._getframe(1).f_code.co_filename, loops.folder)
         if loops.is_tracing or not tf.executing_eagerly() or not own:
             return call_function(self, *args, **named)
-        key = id(self), str(tf.nest.map_structure(_describe_leaf, (args, named)))
-        if key not in known:
-            concrete, updates = loops.trace(partial(self.get_concrete_function, *args, **named))
-            known[key] = concrete, updates, self
-        concrete, updates, _ = known[key]
-        if updates:
-            loops.add_compiled(partial(_build_tensorflow_step, concrete, updates, self, (args, named)))
-        elif not has_trained():
-            return call_function(self, *args, **named)
-        return tf.nest.map_structure(_build_tensorflow_zeros, concrete.structured_outputs)
+        return loops.follow(
+            (self, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
+            partial(call_function, self, *args, **named),
+            trace=partial(self.get_concrete_function, *args, **named),
+            build=partial(_build_tensorflow_step, self, (args, named)),
+            build_results=lambda found: tf.nest.map_structure(_build_tensorflow_zeros, found.structured_outputs),
+        )
 
     return call
 
@@ -326,7 +417,7 @@ def _build_tensorflow_zeros(tensor: Any) -> Any:
     return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
 
 
-def _build_tensorflow_step(concrete: Any, updates: Updates, function: Any, given: Any) -> LoopStep:
+def _build_tensorflow_step(function: Any, given: Any, concrete: Any, updates: Updates) -> LoopStep:
     import tensorflow as tf
 
     from ..trace.backends.tensorflow_step import list_graph_rows

@@ -1,14 +1,11 @@
-"""Child's side of a process that runs the user's code: end with the parent, position reports, and imports.
+"""Child's side of a process that runs the user's code: end with the parent, its position, and imports.
 
-Twice a second a thread writes the innermost line in the user's files to `where.json`. While C code holds the
-interpreter's lock, that thread is blocked; then the parent sends `ASK`, and `faulthandler` writes the traceback of
-the main thread to `stuck.txt`.
+Where it is, `faulthandler` writes on a signal of the parent, also while C code holds the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
 import sys
@@ -19,14 +16,11 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from ..errors import find_own_frame
-
-WHERE, STUCK = "where.json", "stuck.txt"
+BEGUN, STACK = "begun.txt", "stack.txt"
 ASK = signal.SIGURG  # ignored without a handler
-PERIOD_S = 0.5
 STDIN = 0
 
 
@@ -52,34 +46,11 @@ def _wait_for_end(lifeline: int, written: SimpleQueue[bytes]) -> None:
     os._exit(1)
 
 
-class PositionReporter:
-    """Thread that reports the start of the user's code and the position of the main thread."""
-
-    def __init__(self, folder: Path, *, own: str) -> None:
-        """Start reporting, right before the user's code, whose own files are in `own`."""
-        self._own = own
-        self._over = threading.Event()
-        self._where = os.open(folder / WHERE, os.O_WRONLY | os.O_CREAT, 0o600)
-        stuck = os.open(folder / STUCK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        faulthandler.register(ASK, file=stuck, all_threads=False)
-        self._main = threading.main_thread().ident
-        self._begun_s = time.monotonic()  # the same clock in all processes of a machine
-        self._write(None)
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop reporting."""
-        self._over.set()
-
-    def _run(self) -> None:
-        while not self._over.wait(PERIOD_S):
-            self._write(find_own_frame(sys._current_frames().get(self._main or 0), self._own))
-
-    def _write(self, frame: FrameType | None) -> None:
-        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (None, None)
-        text = json.dumps({"begun_s": self._begun_s, "file": file, "line": line}).encode()
-        os.pwrite(self._where, text, 0)
-        os.ftruncate(self._where, len(text))
+def answer_with_position(folder: Path) -> None:
+    """Note that the user's code begins; write the traceback of the main thread whenever the parent asks for it."""
+    stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(ASK, file=stack, all_threads=False)
+    (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
 
 
 def call_after_import(name: str, function: Callable[[Any], None]) -> None:

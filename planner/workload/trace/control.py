@@ -10,8 +10,7 @@ from typing import Any
 
 from ..ops import Loop, LoopPart
 from .graph.graph import Node
-from .rules.cost_rule import Equation, count_elements, nbytes
-from .rules.registry import find_rule
+from .rules import Equation, count_elements, find_rule, nbytes
 
 _ADDITIONS = ("add", "add_any")
 

@@ -111,7 +111,7 @@ def test_recomputed_attention_repeats_its_forward_products() -> None:
 
     once, again = (build_attention_product(call, batch=8, backward=True, repeats=n) for n in (0, 1))
 
-    assert again.flops / once.flops == pytest.approx(7 / 5)
+    assert again["flops"] / once["flops"] == pytest.approx(7 / 5)
 
 
 def test_fused_attention_survives_json_and_changes_of_the_batch() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.workload.trace.rules.registry import RULES
+from gpuplan.workload.trace.rules import RULES
 
 Shape = tuple[int, ...]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import keras
+
 from ...ops import Op
-from ...options import SpecTree, iter_specs
+from ...options import SpecTree
 from ..division.spec import Placement
 from ..graph.liveness import PEAKS
-from ..jax.step import KnownSteps, TracedStep, compute_array_bytes, compute_memory, trace_step
+from ..jax.step import KnownSteps, TracedStep, compute_batch_bytes, compute_memory, trace_step
 
 NOTE = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
 
@@ -26,8 +28,6 @@ def trace_on_backend(
 
     On TensorFlow and PyTorch nothing is fused or divided, and the model is unusable afterwards.
     """
-    import keras
-
     backend = keras.backend.backend()
     if backend == "jax":
         return trace_step(model, data, batch_size=batch_size, mode=mode, placement=placement, known=known)
@@ -35,14 +35,8 @@ def trace_on_backend(
         from .torch_step import trace_torch_step as trace_ops
     else:
         from .tensorflow_step import trace_tensorflow_step as trace_ops
-    train = mode == "train"
-    inputs = sum(
-        compute_array_bytes((batch_size, *spec.shape), spec.dtype)
-        for spec in iter_specs(data)
-        if spec.dtype != "string"
-    )
     ops = trace_ops(model, data, batch_size=batch_size, mode=mode)
-    return build_unfused(model, ops, train=train, input_bytes=inputs)
+    return build_unfused(model, ops, train=mode == "train", input_bytes=compute_batch_bytes(data, batch_size))
 
 
 def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:

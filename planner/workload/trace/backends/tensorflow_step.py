@@ -10,35 +10,17 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from ...keras_layers import list_optimizers
 from ...ops import Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
-from ..rules.cost_rule import Contraction, Variant, build_convolution, build_product
+from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
-# Operations without a kernel or without arithmetic.
-FREE = (
-    "Assert", "BroadcastGradientArgs", "ConcatOffset", "Const", "EmptyTensorList", "ExpandDims", "Identity",
-    "IdentityN", "InvertPermutation", "NoOp", "OptionalNone", "Pack", "Placeholder", "PreventGradient", "Range",
-    "Rank", "ReadVariableOp", "Reshape", "Shape", "ShapeN", "Size", "Squeeze", "StopGradient", "StridedSlice",
-    "TensorListElementShape", "TensorListFromTensor", "TensorListGetItem", "TensorListLength",
-    "TensorListPopBack", "TensorListPushBack", "TensorListReserve", "TensorListSetItem", "TensorListStack",
-    "VarHandleOp",
-)  # fmt: skip
+FREE, KINDS = OPERATIONS["tensorflow"]["free"], OPERATIONS["tensorflow"]["kinds"]
 DOTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
-KINDS = {
-    OpKind.REDUCE: ("Sum", "Mean", "Max", "Min", "ArgMax", "Prod", "All", "Any", "FusedBatchNorm", "BiasAddGrad"),
-    OpKind.POOL: ("MaxPool", "AvgPool"),
-    OpKind.GATHER: ("Gather", "ResourceGather"),
-    OpKind.SCATTER: ("Scatter", "ResourceScatter", "UnsortedSegmentSum", "TensorScatter"),
-    OpKind.RANDOM: ("StatelessRandom", "Random"),
-    OpKind.MOVE: (
-        "Transpose", "Concat", "Pad", "Slice", "Tile", "Reverse", "Split", "BroadcastTo", "Fill", "Cast",
-    ),
-    OpKind.SORT: ("TopK", "Sort"),
-}  # fmt: skip
 NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 LOOPS = ("While", "StatelessWhile")
 CALLING = {  # operations that call functions, and the attribute that names them
@@ -161,10 +143,8 @@ def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
     if name in FREE or not known:
         return None
     inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
-    product = _find_contraction(operation, known[0])
-    if product is not None:
-        facts = product.to_fields()
-    else:
+    facts = _find_contraction(operation, known[0])
+    if facts is None:
         kind = _find_kind(name)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
@@ -189,13 +169,11 @@ def _get_shape(tensor: Any) -> tuple[int, ...] | None:
 
 
 def _find_kind(name: str) -> OpKind:
-    for kind, beginnings in KINDS.items():
-        if name.startswith(beginnings):
-            return kind
-    return OpKind.ELEMENTWISE
+    kinds = (OpKind(kind) for kind, begins in KINDS.items() if name.startswith(tuple(begins)))
+    return next(kinds, OpKind.ELEMENTWISE)
 
 
-def _find_contraction(operation: Any, out: tuple[int, ...]) -> Contraction | None:
+def _find_contraction(operation: Any, out: tuple[int, ...]) -> Product | None:
     """Return an operation as a contraction; None for other operations and unknown shapes."""
     name = operation.type
     shapes = [_get_shape(tensor) for tensor in operation.inputs]
@@ -214,9 +192,7 @@ def _find_contraction(operation: Any, out: tuple[int, ...]) -> Contraction | Non
     return _build_convolution("fprop", operation, shapes[0], shapes[1], out)
 
 
-def _build_convolution(
-    variant: Variant, operation: Any, image: Any, kernel: Any, output: Any
-) -> Contraction | None:
+def _build_convolution(variant: Variant, operation: Any, image: Any, kernel: Any, output: Any) -> Product | None:
     if image is None or kernel is None or output is None:
         return None
     last = operation.get_attr("data_format").decode().endswith("C")
@@ -237,7 +213,7 @@ def _build_convolution(
     )
 
 
-def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contraction | None:
+def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Product | None:
     """Return a two-operand einsum as independent matrix products."""
     operands, _, result = equation.partition("->")
     letters = operands.split(",")
@@ -268,7 +244,12 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
         kind = compat.as_str(kind)
         names = map(compat.as_str, attributes[::2] if attributes else ())
         settings = dict(zip(names, attributes[1::2] if attributes else (), strict=True))
-        one = _RunOperation(kind, (inputs, outputs), settings, len(rows))
+
+        def get_attr(name: str) -> Any:
+            value = settings[name]
+            return value.encode() if isinstance(value, str) else value
+
+        one = SimpleNamespace(type=kind, inputs=inputs, outputs=outputs, get_attr=get_attr, _id=len(rows))
         row = None if where.get("graph") is not None else _build_row(one, 1.0, phase[0])
         if row is not None:
             rows.append(row)
@@ -278,15 +259,3 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
         yield rows, phase
     finally:
         op_callbacks.remove_op_callback(record)
-
-
-class _RunOperation:
-    """An operation that ran, with what the table reads of one in a graph."""
-
-    def __init__(self, kind: str, tensors: tuple[Any, Any], settings: dict[str, Any], number: int) -> None:
-        self.type, self._settings, self._id = kind, settings, number
-        self.inputs, self.outputs = tensors
-
-    def get_attr(self, name: str) -> Any:
-        value = self._settings[name]
-        return value.encode() if isinstance(value, str) else value

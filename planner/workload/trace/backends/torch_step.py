@@ -16,30 +16,9 @@ from ...model import AttentionCall
 from ...ops import Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
 from ..graph.attention import build_attention_product
-from ..rules.cost_rule import Variant, build_convolution, build_product
+from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
-# Operations without a kernel: views and bookkeeping.
-FREE = (
-    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
-    "select", "detach", "alias", "as_strided", "split", "unbind", "empty", "empty_like", "is_same_size",
-    "sym_size", "unfold", "diagonal", "lift_fresh", "numpy_T", "new_empty", "empty_strided", "split_with_sizes",
-)  # fmt: skip
-# Kinds by name prefix; the longest match wins.
-KINDS = {
-    OpKind.REDUCE: (
-        "sum", "mean", "amax", "amin", "max", "min", "var", "argmax", "norm", "prod", "any", "all", "batch_norm",
-        "layer_norm",
-    ),
-    OpKind.POOL: ("max_pool", "avg_pool", "adaptive"),
-    OpKind.GATHER: ("embedding", "index", "gather", "index_select"),
-    OpKind.SCATTER: ("index_put", "scatter", "index_add", "embedding_dense_backward"),
-    OpKind.RANDOM: ("bernoulli", "rand", "uniform", "normal", "dropout"),
-    OpKind.MOVE: (
-        "clone", "copy", "cat", "stack", "pad", "contiguous", "to_copy", "constant_pad", "flip", "zero", "fill",
-        "new_zeros", "ones", "full", "roll", "select_backward", "slice_backward",
-    ),
-    OpKind.SORT: ("sort", "topk"),
-}  # fmt: skip
+FREE, KINDS = OPERATIONS["torch"]["free"], OPERATIONS["torch"]["kinds"]
 # FLOPs per element of kinds for which it is not one.
 PER_ELEMENT = {OpKind.MOVE: 0.0, OpKind.GATHER: 0.0, OpKind.SCATTER: 0.0}
 MANY = "_foreach_"  # one call for a list of tensors
@@ -189,13 +168,12 @@ def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:
     return max(int(tensor.numel()) for tensor in (*read, *written))
 
 
-def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
+def _build_fields(name: str, args: Any, out: Any) -> list[Product]:
     """Return the fields of an operation's rows: two rows for both gradients of a convolution."""
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         first, second = args[-2:]
         batch = first.shape[0] if first.ndim == 3 else 1
-        product = build_product(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)
-        return [product.to_fields()]
+        return [build_product(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
     if name in ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"):
         image, kernel, _, stride, _, dilation, transposed, _, groups = args[:9]
         return [_build_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
@@ -212,27 +190,26 @@ def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
     return [{}]
 
 
-def _build_attention_fields(args: Any, *, backward: bool) -> dict[str, Any]:
+def _build_attention_fields(args: Any, *, backward: bool) -> Product:
     """Return the fields of one pass of fused attention; its operands are (batch, heads, length, features)."""
     query, key = args[1:3] if backward else args[:2]
     causal = any(one is True for one in args)  # `is_causal`, the only flag of these operations that is set
     call = AttentionCall(
         dtype="", head_size=query.shape[-1], queries=query.shape[-2], keys=key.shape[-2], causal=causal
     )
-    product = build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
-    return product.to_fields()
+    return build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
 
 
 def _build_convolution(
     variant: Variant, tensors: tuple[Any, Any, Any], settings: tuple[Any, Any, bool, int]
-) -> dict[str, Any]:
+) -> Product:
     """Return the fields of a convolution; a transposed one is the input gradient of an ordinary one."""
     (image, kernel, output), (stride, dilation, transposed, groups) = tensors, settings
     if transposed:
         image, output = output, image
         other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
         variant = other[variant]
-    product = build_convolution(
+    return build_convolution(
         variant,
         batch=image.shape[0],
         image=tuple(image.shape[2:]),
@@ -245,13 +222,12 @@ def _build_convolution(
         dilation=tuple(dilation),
         channels_last=False,
     )
-    return product.to_fields()
 
 
 def _find_kind(name: str) -> OpKind:
     bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
     fitting = [(len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)]
-    return max(fitting)[1] if fitting else OpKind.ELEMENTWISE
+    return OpKind(max(fitting)[1]) if fitting else OpKind.ELEMENTWISE
 
 
 def _find_tensors(values: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...model import AttentionCall
 from ...ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, OpKind, Phase
-from ..rules.cost_rule import FUSIBLE, Contraction, Role, describe_dot
+from ..rules import FUSIBLE, Product, Role, build_product, describe_dot
 from .graph import Graph, Node
 
 # Side of the blocks of scores of which a causal kernel skips those above the diagonal (Dao, 2023,
@@ -18,7 +18,7 @@ BLOCK = 128
 STATISTIC_BYTES = 4  # the logarithm of each query's sum, kept for the backward pass
 
 
-def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0) -> Contraction:
+def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0) -> Product:
     """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
 
     The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
@@ -35,15 +35,8 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
     products = BACKWARD_PRODUCTS + FORWARD_PRODUCTS * repeats if backward else FORWARD_PRODUCTS
     m, across = (call.keys, call.queries) if backward else (call.queries, call.keys)
     k = max(1, round(products * across * share))
-    return Contraction(
-        kind=OpKind.ATTENTION,
-        variant="dgrad" if backward else "fprop",
-        flops=2.0 * batch * m * call.head_size * k,
-        m=m,
-        n=call.head_size,
-        k=k,
-        batch=batch,
-    )
+    product = build_product(m=m, n=call.head_size, k=k, batch=batch, variant="dgrad" if backward else "fprop")
+    return {**product, "kind": OpKind.ATTENTION}
 
 
 def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Graph, tuple[AttentionCall, ...]]:
@@ -80,7 +73,7 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
     inputs, outputs = _find_border(graph, forward_nodes, inner=indices)
     main = graph.nodes[products[0]]
     scores = describe_dot(main.equation, variant="fprop")
-    batch = round(scores.flops / (2.0 * call.queries * call.keys * call.head_size))
+    batch = round(scores["flops"] / (2.0 * call.queries * call.keys * call.head_size))
     statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
     kept = (*outputs, statistics) if backward_nodes else outputs
 

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from math import prod
 
-from ..rules.cost_rule import FUSIBLE, Role
+from ..rules import FUSIBLE, Role
 from .graph import Graph, Node
 
 # XLA: xla/service/gpu/transforms/horizontal_loop_fusion.cc, kShapeThreshold and kMaxFusionBatchSize.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...ops import Loop, Phase
-from ..rules.cost_rule import Contraction, Equation, Role, Rule
+from ..rules import Equation, Product, Role, Rule
 
 _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")
@@ -67,7 +67,7 @@ class Node:
     call: int = 0
     composed: str = ""
     attention: bool = False
-    product: Contraction | None = None
+    product: Product | None = None
     role: Role = field(init=False)
 
     def __post_init__(self) -> None:

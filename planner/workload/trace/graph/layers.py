@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..rules.cost_rule import FUSIBLE, Role
+from ..rules import FUSIBLE, Role
 from .attention import find_calls_between_products
 from .graph import Graph
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from ...ops import OpKind
-from ..rules.cost_rule import FUSIBLE, Role
+from ..rules import FUSIBLE, Role
 from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph
 from .layers import LayerKernels

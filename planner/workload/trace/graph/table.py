@@ -8,8 +8,7 @@ from typing import Any
 
 from ...model import Unmodelled
 from ...ops import Op, OpKind
-from ..rules.convolutions import describe_convolution
-from ..rules.cost_rule import Contraction, describe_dot, describe_ragged_dot
+from ..rules import Product, describe_convolution, describe_dot, describe_ragged_dot
 from .fusion import Fusion, find_row_kernels
 from .graph import Graph, Node
 from .layers import LayerKernels
@@ -113,7 +112,7 @@ def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int]
         facts["kernel"], facts["stride"] = main.rule.window(main.equation)
     variables = main.equation.invars or main.equation.outvars
     return Op(
-        **(described.to_fields() if described else facts),
+        **(described or facts),
         name=main.name,
         phase=main.phase or "forward",
         layer=main.layer,
@@ -131,7 +130,7 @@ def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int]
     )
 
 
-def _describe_contraction(node: Node, weights: Set[int]) -> Contraction | None:
+def _describe_contraction(node: Node, weights: Set[int]) -> Product | None:
     """Return a contraction as a matrix product, by whether an operand is a trainable variable; else None."""
     if node.product is not None:
         return node.product

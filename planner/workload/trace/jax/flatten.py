@@ -7,8 +7,17 @@ from typing import Any
 
 from ..control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..graph.graph import Graph, Node, Remark
-from ..rules.cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
-from ..rules.registry import build_transposition, find_rule, keeps_order
+from ..rules import (
+    Equation,
+    Role,
+    Rule,
+    build_transposition,
+    count_elements,
+    find_rule,
+    get_shape,
+    keeps_order,
+    nbytes,
+)
 from .instrumentation import parse_scope
 
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)

@@ -11,6 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
+import keras
+from keras.src import backend
+
 from ...keras_layers import replacing
 from ...model import AttentionCall
 from ...ops import Phase
@@ -106,8 +110,6 @@ def recompute_with_flags() -> Iterator[list[str]]:
     def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def recomputed(*args: Any, **kwargs: Any) -> Any:
-            import jax
-
             leaves, tree = jax.tree.flatten((args, kwargs))
             places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")]
             if any(isinstance(leaf, bool) for leaf in leaves) and not notes:
@@ -135,8 +137,6 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
     An LSTM is traced as a loop even if JAX has a GPU, where Keras would call cuDNN, because a library call
     hides the work. The prediction decides how the loop is executed.
     """
-    import keras
-
     kinds = {keras.layers.LSTM: "lstm", keras.layers.GRU: "gru"}
     replacements: list[tuple[Any, str, Any]] = []
     for layer in model._flatten_layers():
@@ -153,8 +153,6 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
 
 def _wrap_inner_loop(inner_loop: Callable[..., Any], name: str) -> Callable[..., Any]:
     def run(sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
-        import jax
-
         masked = any(part is not None for part in (mask if isinstance(mask, list | tuple) else [mask]))
         with jax.named_scope(name) if name and not masked else contextlib.nullcontext():
             return inner_loop(sequences, initial_state, mask, training=training)
@@ -167,8 +165,6 @@ def _is_supported(layer: Any) -> bool:
 
     Masked sequences use the loop on JAX and PyTorch, and here; TensorFlow supports some of them.
     """
-    import keras
-
     return (
         layer.activation is keras.activations.tanh
         and layer.recurrent_activation is keras.activations.sigmoid
@@ -201,7 +197,6 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     Layer normalization, which is a function of `keras.ops` itself, is included. Gradients keep the scope of
     their forward operation. JAX backend only.
     """
-    from keras.src import backend
     from keras.src.ops import nn
 
     numbers = itertools.count(1)
@@ -222,8 +217,6 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
 
 
 def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], composed: str) -> Callable[..., Any]:
-    import jax
-
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         name = f"{CALL}{next(numbers)}"
@@ -236,8 +229,6 @@ def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], compose
 def _wrap_attention(
     function: Callable[..., Any], numbers: Iterator[int], calls: dict[int, AttentionCall]
 ) -> Callable[..., Any]:
-    import jax
-
     signature = inspect.signature(function)
 
     @functools.wraps(function)

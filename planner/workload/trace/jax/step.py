@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple, cast
 
+import jax
+import keras
+
 from ...keras_layers import group_variables, list_optimizers, replacing
 from ...model import (
     AttentionCall,
@@ -52,8 +55,6 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
-        import jax
-
         classes: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}  # by type and shape
         for gradient, variable in zip(gradients, variables, strict=True):
             own = getattr(variable, "overwrite_with_gradient", False)
@@ -83,9 +84,6 @@ def _is_adamw(optimizer: Any) -> bool:
 
 def _build_repeated_update(adamw: Any) -> Callable[[Any, Any, Any], None]:
     """Return the update of a variable, traced once for equal ones, and inlined for each of them."""
-    import jax
-    import keras
-
     usual = adamw.update_step
     traced: dict[tuple[object, ...], Callable[..., Any]] = {}
 
@@ -164,107 +162,86 @@ def trace_step(
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known = {} if known is None else known
-    train = mode == "train"
-    inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in iter_specs(data))
-
-    def tabulate_step(
-        closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
-    ) -> tuple[Graph, dict[str, Any]]:
-        graph = flatten(closed)
-        trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
-        graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
-        how = {"train": train, "input_bytes": inputs, "placement": shared}
-        return graph, _tabulate_both(graph, attention, model, how)
-
-    with (
-        _quick_tracing(),
-        name_recurrent_layers(model),
-        recompute_with_flags() as recomputing,
-        number_calls() as calls,
-    ):
+    trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
+    how: dict[str, Any] = {
+        "train": mode == "train",
+        "trained": range(trained),
+        "frozen": range(trained, trained + frozen),
+        "input_bytes": compute_batch_bytes(data, batch_size),
+    }
+    with _quick_tracing(), name_recurrent_layers(model):
         if (batch_size, mode) not in known:
-            closed = _trace(model, data, batch_size=batch_size, mode=mode)
-            graph, parts = tabulate_step(closed, calls)
-            notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
-            step = TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
-            known[batch_size, mode] = closed, calls, step
-        closed, attention, step = known[batch_size, mode]
-        local = divide_as_placed(closed, model, placement, mode=mode)
+            traced = _trace(model, data, batch_size=batch_size, mode=mode)
+            known[batch_size, mode] = traced, traced.tabulate(model, **how)
+        traced, step = known[batch_size, mode]
+        local = divide_as_placed(traced.closed, model, placement, mode=mode)
         if local is None or placement is None:
             return step
-        graph, parts = tabulate_step(local, attention, placement)
+        graph, parts = traced._replace(closed=local).tabulate_parts(model, placement=placement, **how)
     divided = DividedStep(
         **parts,
         layout=build_device_layout(model, placement, mode=mode),
         collectives=_list_collectives(graph),
-        states_activations=has_primitive(closed.jaxpr, "sharding_constraint"),
+        states_activations=has_primitive(traced.closed.jaxpr, "sharding_constraint"),
     )
     return replace(step, divided=divided)
 
 
-def _tabulate_both(
-    graph: Graph, attention: Mapping[int, AttentionCall], model: Any, how: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the fields of a step: its table, and that with fused attention; `how`: for `compute_memory`."""
-    train = how["train"]
-
-    def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers = fuse(graph), group_layers(graph)
-        peaks = compute_peaks(graph, layers, fusion, donated=train)
-        ops = tuple(op for op in tabulate(graph, layers, fusion) if op.kind is not OpKind.COLLECTIVE)
-        return ops, compute_memory(model, peaks=peaks, **how)
-
-    simplify(graph, has_update=train)
-    ops, memory = tabulate_graph(graph)
-    fused, distinct = fuse_attention(graph, attention)
-    alternative = None
-    if distinct:
-        fused_ops, fused_memory = tabulate_graph(fused)
-        alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
-    return {"ops": ops, "memory": memory, "fused_attention": alternative}
-
-
 class TracedFunction(NamedTuple):
-    """A function of the user's, traced: its program, the shapes of its results, and its calls of attention."""
+    """A traced function: its program, the shapes of its results, its calls of attention, and assumptions."""
 
     closed: Any
     results: Any
     attention: Mapping[int, AttentionCall]
     notes: tuple[str, ...]
 
-    def tabulate(self, model: Any, *, trained: Sequence[int], input_bytes: int) -> TracedStep:
-        """Return it as the training step of a model.
-
-        Args:
-            model: The built model with its optimizer.
-            trained: Positions of the trainable variables among the inputs of the program.
-            input_bytes: One batch [bytes].
-        """
-        graph = flatten(self.closed)
-        graph.parameters = tuple(graph.inputs[position] for position in trained)
-        how = {"train": True, "input_bytes": input_bytes}
-        parts = _tabulate_both(graph, self.attention, model, how)
+    def tabulate(self, model: Any, **how: Any) -> TracedStep:
+        """Return it as a step of a built model; the arguments are those of `tabulate_parts`."""
+        graph, parts = self.tabulate_parts(model, **how)
         notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes)
         return TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
 
+    def tabulate_parts(
+        self, model: Any, *, trained: Sequence[int], frozen: Sequence[int] = (), train: bool = True, **how: Any
+    ) -> tuple[Graph, dict[str, Any]]:
+        """Return the graph of a step of a built model, and its table, that with fused attention and its memory.
 
-def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any) -> TracedFunction:
-    """Trace a function of the user's without computing it.
+        Args:
+            model: The model with its optimizer.
+            trained, frozen: Positions of its variables among the inputs of the program.
+            train: Whether it is trained.
+            how: Batch and placement, as for `compute_memory`.
+        """
+        graph = flatten(self.closed)
+        graph.parameters, graph.frozen = (tuple(graph.inputs[one] for one in part) for part in (trained, frozen))
+
+        def tabulate_graph(graph: Graph) -> dict[str, Any]:
+            fusion, layers = fuse(graph), group_layers(graph)
+            peaks = compute_peaks(graph, layers, fusion, donated=train)
+            ops = tuple(op for op in tabulate(graph, layers, fusion) if op.kind is not OpKind.COLLECTIVE)
+            return {"ops": ops, "memory": compute_memory(model, train=train, peaks=peaks, **how)}
+
+        simplify(graph, has_update=train)
+        parts = tabulate_graph(graph)
+        fused, distinct = fuse_attention(graph, self.attention)
+        alternative = FusedAttention(calls=distinct, **tabulate_graph(fused)) if distinct else None
+        return graph, {**parts, "fused_attention": alternative}
+
+
+def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any = ()) -> TracedFunction:
+    """Trace a pure function without computing it.
 
     Args:
         function: Pure function of arrays.
         args, options: Its arguments; arrays may be abstract.
         fixed: Positions of arguments that are no arrays.
     """
-    import jax
-
     with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
         closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
     return TracedFunction(closed, results, calls, tuple(recomputing))
 
 
-# Traced function, calls of attention and tables of a step on one device, by batch size and mode.
-KnownSteps = dict[tuple[int, str], tuple[Any, Mapping[int, AttentionCall], TracedStep]]
+KnownSteps = dict[tuple[int, str], tuple[TracedFunction, TracedStep]]  # by batch size and mode
 
 
 def _list_collectives(graph: Graph) -> tuple[Collective, ...]:
@@ -285,13 +262,8 @@ def prepare_step(
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
     """Return the function of one step, and abstract arrays of the variables and of the batch it is called with.
 
-    Args:
-        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
-        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
-        batch_size: Samples of the batch [-].
-        mode: The training step, with variables of the optimizer and metrics too, or the forward pass.
+    The arguments are those of `trace_step`; a training step has variables of the optimizer and metrics too.
     """
-    import jax
 
     def build(spec: ArraySpec) -> Any:
         return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
@@ -307,12 +279,10 @@ def prepare_step(
     return model.train_step, state, batch
 
 
-def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> Any:
-    import jax
-
+def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> TracedFunction:
     function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
     with trace_equal_updates_once(model.optimizer) if mode == "train" else contextlib.nullcontext():
-        return jax.make_jaxpr(function)(state, batch)
+        return trace_function(function, (state, batch), {})
 
 
 def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, platform: str) -> bytes:
@@ -325,8 +295,6 @@ def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, plat
         model, data, batch_size, mode: As for `trace_step`.
         platform: `tpu` or `cuda`, as JAX names them.
     """
-    import jax
-    import keras
     from jax import export
 
     function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
@@ -338,9 +306,6 @@ def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, plat
 @contextlib.contextmanager
 def _quick_tracing() -> Iterator[None]:
     """Trace without garbage collection and without a stack trace per equation, which is 20 % faster."""
-    import jax
-    import keras
-
     collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
     gc.disable()
     jax.config.update("jax_traceback_in_locations_limit", 0)
@@ -355,10 +320,14 @@ def _quick_tracing() -> Iterator[None]:
 
 def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return the size of an array in JAX (64-bit types are narrowed to 32 bits) [bytes]."""
-    import jax
-
     itemsize: int = jax.dtypes.canonicalize_dtype(dtype).itemsize
     return prod(shape) * itemsize
+
+
+def compute_batch_bytes(data: SpecTree, batch_size: int) -> int:
+    """Return the size of a batch of some samples [bytes]; text has none on a device."""
+    specs = (spec for spec in iter_specs(data) if spec.dtype != "string")
+    return sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in specs)
 
 
 def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
@@ -425,8 +394,6 @@ def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int |
     Those of the two largest variables: one is computed while the other is applied. The norm of all gradients, and
     the check of a scaled loss for overflow, need all of them first.
     """
-    import keras
-
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         return None
     if getattr(model.optimizer, "global_clipnorm", None) is not None:

@@ -1,1 +1,0 @@
-"""Cost rules of JAX primitives."""
