@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -164,6 +165,7 @@ class ScriptFollower(StandIns):
             else:
                 notes += (f"{followed}; nothing after it trains",)
         workload = self._recorder.build_workload(notes=notes)
+        workload = replace(workload, named_machines=tuple(self.named))
         self._save({"workload": workload.to_json(), "partial": partial})
 
     def _count_passes(self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]) -> None:
