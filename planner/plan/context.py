@@ -53,7 +53,10 @@ def build_context(
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
-    measurements += (*build_stated_rows(stated, workload), *load_own_step(workload, selection))
+    resize = None
+    if not (isinstance(model, str) and model.endswith(".json")):  # saved at one batch size
+        resize = build_resizer(workload, model, options=options, script_arguments=script_arguments)
+    measurements += (*build_stated_rows(stated, workload, resize), *load_own_step(workload, selection))
     predictor = add_measurements(packaged, measurements, catalog, selection)
     feed = None
     if any(one.loading for one in measurements):
@@ -68,9 +71,7 @@ def build_context(
         catalog=catalog,
         terms=asked.terms,
         feed=feed,
-        resized=None
-        if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
-        else build_resizer(workload, model, options=options, script_arguments=script_arguments),
+        resized=resize,
     )
     if compiling is None:
         return context

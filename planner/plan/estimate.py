@@ -55,6 +55,7 @@ class Decision(Frozen):
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
         kept: All offers that keep the limits as surely as the recommended one.
+        measuring: What a measurement would make of the interval of its time; empty unless asked for and worth it.
     """
 
     recommended: int | None = None
@@ -69,6 +70,7 @@ class Decision(Frozen):
     kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
     misfit: str = ""
+    measuring: str = ""
 
     @property
     def sentence(self) -> str:
