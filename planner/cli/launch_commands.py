@@ -295,8 +295,8 @@ def export(
     Kinetic (Keras on GKE), SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab. Each file carries the engine's own
     automatic stop and deadline, and a comment at its top says what they do not cover.
 
-    Example: gpuplan export plan.json --to kinetic -o on_kinetic.py
     Example: gpuplan export plan.json --to skypilot -o task.yaml
+    Example: gpuplan export plan.json --to kinetic -o on_kinetic.py
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
     from ..launch.export import export_offer
