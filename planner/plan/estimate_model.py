@@ -51,7 +51,7 @@ def estimate_model(
         model: MODEL reference, or a Keras model.
         script_arguments: Arguments of a training script (`sys.argv`).
         detailed: Whether to add the details of a report.
-        shown: Whether to add what a measurement would make of the time, which takes a tenth of a second.
+        shown: Whether to add what a measurement would make of the time, which takes a fifth of a second.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
