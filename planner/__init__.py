@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._version import __version__
     from .api import Estimate, breakeven, estimate
+    from .cli.notebook_magic import load_ipython_extension
     from .errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
     from .step_timer import StepTimer
 
@@ -27,6 +28,7 @@ __all__ = [
     "__version__",
     "breakeven",
     "estimate",
+    "load_ipython_extension",
 ]
 
 _HOME = {
@@ -39,6 +41,7 @@ _HOME = {
     "__version__": "._version",
     "breakeven": ".api",
     "estimate": ".api",
+    "load_ipython_extension": ".cli.notebook_magic",  # for `%load_ext gpuplan`
 }
 
 

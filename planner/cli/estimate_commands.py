@@ -60,6 +60,7 @@ def estimate(
             asked.with_callback(tell),
             script_arguments=script_arguments or (),
             detailed=out.output is not None,
+            shown=sys.stdout.isatty() and not out.json_,
             compiling=build_step_compiler(tell) if request.compile else None,
         )
     _show(result, out, show_all=show_all, explain=explain, breakdown=breakdown)
@@ -120,7 +121,8 @@ def next_steps(
     if picked is None:
         return kept
     offer = result.offers[picked].offer
-    if offer.provider == "local":
+    is_sent = bool(work.named_machines) and not result.options["accelerators"]  # by the script itself
+    if offer.provider == "local" or (is_sent and offer.provider == "gcp"):
         is_script = work.model.endswith(".py")
         return [*kept, *([shlex.join(["python", work.model, *script_arguments])] if is_script else [])]
     keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}

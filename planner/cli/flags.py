@@ -66,7 +66,7 @@ RUN = ("batch_size", "samples", "epochs", "steps", "precision")
 OFFERS = ("accelerators", "providers", "regions", "purchase", "devices")
 VALUES = ("deadline", "budget", "hour_value", "wait_value", "assume")
 COMPLETIONS = {"accelerator": complete_accelerators, "provider": complete_providers, "region": complete_regions}
-SHORT = {"output": ["-o"], "option": ["-O"], "yes": ["-y"]}
+SHORT = {"output": ["-o"], "option": ["-O"], "yes": ["-y"], "device": ["--on"]}
 
 
 def _build_parameter(parameter: Parameter) -> Parameter:

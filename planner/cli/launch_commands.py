@@ -283,17 +283,20 @@ def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     script_arguments: ScriptArguments = None,
     *,
-    to: Annotated[Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], Flag("Target launcher.")],
+    to: Annotated[
+        Literal["kinetic", "skypilot", "dstack", "kubernetes", "ray", "colab"], Flag("Target launcher.")
+    ],
     request: Annotated[LaunchArgs, LAUNCH],
     output: Annotated[Path | None, Flag("Write the file here.")] = None,
     json_: Annotated[bool, Flag("Print JSON instead of YAML.", name="json")] = False,
 ) -> None:
     """Write the offer chosen in a plan as a file for another launcher.
 
-    SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab. Each file carries the engine's own
+    Kinetic (Keras on GKE), SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab. Each file carries the engine's own
     automatic stop and deadline, and a comment at its top says what they do not cover.
 
     Example: gpuplan export plan.json --to skypilot -o task.yaml
+    Example: gpuplan export plan.json --to kinetic -o on_kinetic.py
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
     from ..launch.export import export_offer

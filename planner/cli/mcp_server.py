@@ -28,6 +28,7 @@ TOOLS = ("estimate", "offers", "breakeven")
 WITHHELD = {"output", "json", "all", "explain"}
 SHOWN = "max_offers"  # a complete answer has thousands
 MOST_SHOWN = 12
+RUNS_CODE = " A script or function given as `model` is run up to its fit(), with the user's rights."
 ANSWERED = (0, 3)  # exit codes of an answer; 3: the answer is no
 SHOWN_SCHEMA = {
     "type": "integer",
@@ -95,12 +96,14 @@ def build_tool(name: str) -> types.Tool:
         "required": [key for key, one in parameters.items() if one.required],
         "additionalProperties": False,
     }
-    reads_only = "model" not in parameters  # a script may do anything
+    runs_code = "model" in parameters  # a script may do anything, with the user's rights
     return types.Tool(
         name=name,
-        description=command.help.partition("\n\n")[0],
+        description=command.help.partition("\n\n")[0] + (RUNS_CODE if runs_code else ""),
         input_schema=schema,
-        annotations=types.ToolAnnotations(read_only_hint=reads_only, open_world_hint=False),
+        annotations=types.ToolAnnotations(
+            read_only_hint=not runs_code, destructive_hint=runs_code, open_world_hint=runs_code
+        ),
     )
 
 

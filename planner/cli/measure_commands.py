@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,13 @@ from ..errors import GpuplanError, UsageError
 from ..limits import MAX_MINUTES, require_positive
 from ..profile.effort import MeasuringEffort
 from ..records import Flag
-from ..render.output import emit_result, require_writable, write_document, write_text
+from ..render.output import emit_result, emit_text, require_writable, write_document, write_text
 from ..render.progress import bar, say, status
 from ..settings import Settings, load_settings
 from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments
 from .messages import format_command, suggest_next
+
+COLAB = "https://colab.research.google.com/#create=true"
 
 if TYPE_CHECKING:
     from ..profile.benchmark import BenchmarkDocument
@@ -36,7 +38,10 @@ def profile(
         list[int] | None, Flag("Samples per step; repeatable. Default: the model's own and a quarter.")
     ] = None,
     backend: Backend = None,
-    device: Device = None,
+    device: Annotated[
+        Literal["cpu", "gpu", "tpu", "colab"] | None,
+        Flag("Device to compute on; colab prints a cell that measures the model there."),
+    ] = None,
     precision: Annotated[list[str] | None, Flag("float32, tf32, mixed_float16, ...; repeatable.")] = None,
     mode: Annotated[Literal["train", "infer"], Flag("Training or inference.")] = "train",
     data: Annotated[
@@ -56,9 +61,15 @@ def profile(
       gpuplan profile train.py -o profile.json
       gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
       gpuplan profile train.py --data script -- --images photos/
+      gpuplan profile train.py --on colab
     """
+    if device == "colab":
+        flags = {"batch_size": batch_size, "precision": precision, "mode": mode if mode != "train" else None}
+        _print_colab_cell(model, backend, script_arguments, flags)
+        return
     from ..plan.estimate_request import EstimateRequest
     from ..plan.request import build_workload_options
+    from ..plan.stated_times import format_step_time
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
     from ..render.profile import emit_profile, iter_summary_sentences, show_progress
@@ -84,6 +95,8 @@ def profile(
     emit_profile(document, as_json=out.json_)
     for sentence in iter_summary_sentences(document):
         say(sentence)
+    if step_time := format_step_time(document):
+        say(format_command("estimate", model, measured=step_time, arguments=script_arguments))
     step = "add `-o profile.json` to keep it"
     if out.output is not None:
         say(f"wrote {out.output}")
@@ -92,6 +105,26 @@ def profile(
         last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
     suggest_next(step, as_json=out.json_)
+
+
+def _print_colab_cell(
+    model: str, backend: str | None, arguments: Sequence[str] | None, flags: Mapping[str, object]
+) -> None:
+    """Print a cell that measures a model on Colab, with its file."""
+    from ..profile.run import select_backend
+    from ..render.profile import format_colab_cell
+    from ..workload.reference import parse_reference
+
+    known = parse_reference(model, base=Path.cwd())
+    if known.kind in ("saved_model", "json") or (known.kind == "function" and known.path is None):
+        raise UsageError(f"`{model}` does not fit in a cell", hint="give a script, or a function of a file")
+    files = {} if known.path is None else {known.path.name: known.path.read_text(encoding="utf-8")}
+    name = model if known.path is None else known.path.name + model.partition(known.path.name)[2]
+    command = format_command(
+        "profile", name, backend=select_backend(backend), device="gpu", **flags, arguments=arguments
+    )
+    emit_text(format_colab_cell(command, files))
+    say(f"paste it into a cell of {COLAB}, with Runtime > Change runtime type > T4 GPU")
 
 
 def reconcile(

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
-from .own_machine import add_measurements, build_stated_rows, load_own_step, parse_step_times
+from .own_machine import add_measurements, load_own_step
 from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
 from .select import select
+from .stated_times import build_stated_rows, parse_step_times
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow
@@ -52,7 +53,10 @@ def build_context(
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
-    measurements += (*build_stated_rows(stated, workload), *load_own_step(workload, selection))
+    resize = None
+    if not (isinstance(model, str) and model.endswith(".json")):  # saved at one batch size
+        resize = build_resizer(workload, model, options=options, script_arguments=script_arguments)
+    measurements += (*build_stated_rows(stated, workload, resize), *load_own_step(workload, selection))
     predictor = add_measurements(packaged, measurements, catalog, selection)
     feed = None
     if any(one.loading for one in measurements):
@@ -67,9 +71,7 @@ def build_context(
         catalog=catalog,
         terms=asked.terms,
         feed=feed,
-        resized=None
-        if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
-        else build_resizer(workload, model, options=options, script_arguments=script_arguments),
+        resized=resize,
     )
     if compiling is None:
         return context

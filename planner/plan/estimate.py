@@ -56,6 +56,7 @@ class Decision(Frozen):
         values: The values of hours in a sentence, where half or double of one would change the choice.
         kept: All offers that keep the limits as surely as the recommended one.
         hint: What helps where nothing is recommended; None if unknown.
+        measuring: What a measurement would make of the interval of its time; empty unless asked for and worth it.
     """
 
     recommended: int | None = None
@@ -71,6 +72,7 @@ class Decision(Frozen):
     improvements: tuple[Improvement, ...] = ()
     misfit: str = ""
     hint: str | None = None
+    measuring: str = ""
 
     @property
     def sentence(self) -> str:

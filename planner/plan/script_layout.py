@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
+from ..offers.kinetic import parse_kinetic_name
 from ..predict.executed_ops import CORES_PER_CHIP
 from ..predict.sharding import Sharding, format_sharding
 from .sharding import UNSHARDED
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .question import Question
+    from .question import EstimateContext, Question
     from .select import Filters, OfferContext, Selection
 
 AS_LAID_OUT = (Sharding.SCRIPT,)
@@ -97,6 +98,31 @@ def select_mesh_offers(selection: Selection, filters: Filters, workload: Workloa
             hint="select other offers, or add `--devices N` for the number to plan with",
         )
     return replace(selection, offers=left)
+
+
+def select_named_machines(context: EstimateContext, filters: Filters) -> EstimateContext:
+    """Return a context with Google's machines that `@kinetic.run` names alone, unless the user chose offers."""
+    workload, selection = context.workload, context.selection
+    named = {name: machine for name in workload.named_machines if (machine := parse_kinetic_name(name))}
+    if not named or filters.accelerators or filters.providers or filters.devices:
+        return context
+    wanted = {(*machine, "spot" if name.endswith(":spot") else "on_demand") for name, machine in named.items()}
+
+    def is_named(offer: Offer) -> bool:
+        kinds = (offer.purchase,) if filters.purchase == "any" else ("on_demand", "spot")
+        return offer.provider == "gcp" and any(
+            (offer.accelerator, offer.devices, kind) in wanted for kind in kinds
+        )
+
+    left = tuple(one for one in selection.offers if is_named(one.offer))
+    names = ", ".join(f"`{name}`" for name in named)
+    note = (
+        f"planned for what `@kinetic.run` names, {names} at Google Cloud; for other machines: `--accelerator NAME`"
+    )
+    if not left:
+        left, note = selection.offers, f"no selected offer is what `@kinetic.run` names, {names}"
+    workload = replace(workload, notes=(*workload.notes, note))
+    return replace(context, workload=workload, selection=replace(selection, offers=left))
 
 
 def _describe_distribution(question: Question, workload: Workload) -> str:

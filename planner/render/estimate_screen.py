@@ -150,6 +150,7 @@ def list_notes(estimate: Estimate, shown: Sequence[int]) -> list[str]:
         " ".join(f"Needs {need}." for need in estimate.decision.needs),
         " ".join(filter(None, _list_uncounted(estimate))),
         _format_improvements(estimate),
+        estimate.decision.measuring,
         format_age_line(estimate.offers[index].offer for index in shown),
     )
     return list(filter(None, notes))

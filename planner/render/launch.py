@@ -176,13 +176,13 @@ BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
-    """Format a document of schema `gpuplan.export/1` as a file: YAML with comments above, or a notebook."""
+    """Format a document of schema `gpuplan.export/1` as a file: YAML or Python below comments, or a notebook."""
     document = exported["document"]
     if "nbformat" in document:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    return "".join(f"# {line}\n" for line in _build_comments(exported)) + yaml.dump(
-        document, Dumper=BlockDumper, sort_keys=False, width=110
-    )
+    if not isinstance(document, str):
+        document = yaml.dump(document, Dumper=BlockDumper, sort_keys=False, width=110)
+    return "".join(f"# {line}\n" for line in _build_comments(exported)) + document
 
 
 def _build_comments(exported: Mapping[str, Any]) -> list[str]:

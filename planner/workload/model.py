@@ -339,6 +339,7 @@ class Workload(Frozen):
         quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
         unplanned: Phases of the script besides these, or the end of what was followed, each with the reason.
         input: Throughput of the input of `fit()`; None without a call, and for stand-ins.
+        named_machines: Accelerators that `@kinetic.run` names in the script, in its words.
     """
 
     model: str
@@ -373,6 +374,7 @@ class Workload(Frozen):
     quantization: str | None = None
     unplanned: tuple[str, ...] = ()
     input: InputRate | None = None
+    named_machines: tuple[str, ...] = ()
 
     @property
     def why_partial(self) -> str:

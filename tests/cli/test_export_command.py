@@ -33,6 +33,20 @@ def test_json_keeps_its_schema_and_yaml_holds_the_same_document(
     assert all(f"# not covered: {line}" in text for line in found["open"])
 
 
+def test_a_program_for_kinetic_keeps_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its document is Python, below the same comments."""
+    (tmp_path / "train.py").touch()
+    plan, file = str(write_plan(tmp_path, OFFERS["gcp-tpu"])), tmp_path / "on_kinetic.py"
+    assert run(["export", plan, "--to", "kinetic", "--source", str(tmp_path), "--json", "-o", str(file)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    text = file.read_text()
+
+    assert text.endswith(found["document"])
+    assert f"# start it: {found['apply']}" in text
+    compile(text, "on_kinetic.py", "exec")
+
+
 def test_the_limits_are_those_of_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """$1 an hour: $0.50 is half an hour, and the run takes an hour."""
     plan = str(write_plan(tmp_path, OFFERS["aws"]))
@@ -66,7 +80,7 @@ def test_engines_of_earlier_versions_name_what_to_type_instead(
     plan = str(write_plan(tmp_path, OFFERS["aws"]))
     assert run(["export", plan, *to, "--source", GIT]) == 2
     said = capsys.readouterr().err
-    assert f"`--to {to[-1].removeprefix('--to=')}` is none of skypilot" in said
+    assert f"`--to {to[-1].removeprefix('--to=')}` is none of kinetic, skypilot" in said
     assert "hint: `gpuplan launch plan.json --dry-run` shows the same machine" in said
     assert run(["launch", "--help"]) == 0
     assert "--dry-run" in capsys.readouterr().out

@@ -128,6 +128,16 @@ def test_arguments_are_the_fields_of_a_request() -> None:
     assert (properties["accelerator"]["type"], properties["accelerator"]["items"]) == ("array", {"type": "string"})
 
 
+@pytest.mark.parametrize(("name", "runs_code"), [("estimate", True), ("offers", False), ("breakeven", True)])
+def test_what_runs_a_script_is_marked(name: str, runs_code: bool) -> None:
+    """As the client reads it: hints of the protocol (schema of 2025-06-18, ToolAnnotations), and in words."""
+    tool = json.loads(build_tool(name).model_dump_json(by_alias=True, exclude_none=True))
+
+    hints = {"readOnlyHint": not runs_code, "destructiveHint": runs_code, "openWorldHint": runs_code}
+    assert tool["annotations"] == hints
+    assert ("is run up to its fit()" in tool["description"]) == runs_code
+
+
 def test_values_stay_values() -> None:
     """Text that looks like a flag belongs to its own flag, or to the model."""
     words = build_command_line("estimate", {"model": "-o", "provider": ["--live"], "feed": None})

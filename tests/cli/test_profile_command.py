@@ -245,3 +245,53 @@ def test_a_killed_profiler_leaves_no_half_file_and_no_child(in_folder: Path) -> 
 def test_help_needs_no_keras() -> None:
     """The command's help is there, and its exit code 0."""
     assert run(["profile", "--help"]) == 0
+
+
+def read_cell(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the cell that a command prints."""
+    assert run(["profile", *words, "--on", "colab"]) == 0
+    said = capsys.readouterr()
+    assert "Change runtime type > T4 GPU" in said.err
+    return said.out
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_cell_for_colab_runs_where_no_gpu_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In another folder, with the file that it wrote there; without a GPU it says so."""
+    cell = read_cell("models.py:tiny?width=8", "--batch-size", "4", capsys=capsys)
+    done = subprocess.run([sys.executable, "-c", cell], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "models.py").read_text() == MODELS
+    assert "gpu" in done.stdout.lower()
+    assert "--measured" not in done.stdout
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_cell_for_colab_prints_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that the measurement ends with, of what the command says besides."""
+    cell = read_cell("train.py", "--backend", "jax", "--precision", "mixed_float16", capsys=capsys)
+    asked: list[list[str]] = []
+
+    def fake_run(words: list[str], **_: Any) -> Any:
+        asked.append(words)
+        line = "gpuplan estimate train.py --measured T4=41.2+-0.4ms@128:3f9a1c"
+        return subprocess.CompletedProcess(words, 0, stdout="table", stderr=f"batch 128: a finding\n{line}\n")
+
+    monkeypatch.setattr(subprocess, "run", fake_run)
+    monkeypatch.chdir(tmp_path)
+    exec(cell, {})
+
+    words = "-m gpuplan profile train.py --backend jax --device gpu --precision mixed_float16"
+    assert asked == [[sys.executable, *words.split()]]
+    assert capsys.readouterr().out == "gpuplan estimate train.py --measured T4=41.2+-0.4ms@128:3f9a1c\n"
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize("model", ["models:tiny", "missing.py"])
+def test_what_does_not_fit_in_a_cell(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A module, and no file at all."""
+    assert run(["profile", model, "--on", "colab"]) == 2
+    assert "hint: " in capsys.readouterr().err

@@ -140,8 +140,10 @@ VALUES = (
           "breakeven run.json --runs 1"),
     Wrong("epochs history.json --target 90%", "`--target 90%` is not a number", "type `--target 0.9`",
           "epochs history.json --target 0.9"),
-    Wrong("export plan.json --to docker", "`--to docker` is none of skypilot, dstack, kubernetes, ray, colab",
-          "type `--to skypilot` or `--to dstack` or `--to kubernetes` or `--to ray` or `--to colab`",
+    Wrong("export plan.json --to docker",
+          "`--to docker` is none of kinetic, skypilot, dstack, kubernetes, ray, colab",
+          "type `--to kinetic` or `--to skypilot` or `--to dstack` or `--to kubernetes` or `--to ray` or "
+          "`--to colab`",
           "export plan.json --to skypilot"),
 )  # fmt: skip
 MODELS = (

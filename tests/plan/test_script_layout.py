@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from factories import make_product, make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.question import Question
-from gpuplan.plan.script_layout import count_mesh_devices, follow_script, select_mesh_offers
+from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.script_layout import count_mesh_devices, follow_script, select_mesh_offers, select_named_machines
 from gpuplan.plan.select import Filters, select
 from gpuplan.plan.sharding import build_device_workload, compute_device_memory
 from gpuplan.predict.data_parallel import load_parallel_coefficients
@@ -140,3 +141,48 @@ def test_copies_of_a_mesh_sum_their_gradients() -> None:
     expected = make_collective(devices=3, stride=8, message_bytes=4096, phase="backward", replicas=True)
     assert add_replicas(divided, 4096, copies=3) == (own, expected)
     assert add_replicas(divided, 4096, copies=2) == (own, replace(expected, devices=2))
+
+
+def name_machines(named: tuple[str, ...], filters: Filters) -> EstimateContext:
+    """Return a context of a script that names machines, of which only workload and offers are looked at."""
+    selection = select(replace(filters, include_local=False), catalog=load_catalog())
+    workload: Any = replace(make_workload(), named_machines=named)
+    unused: Any = None
+    return EstimateContext(
+        workload=workload, selection=selection, options=unused, predictor=unused, catalog=unused, terms=unused
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "filters", "expected"),
+    [
+        (("tpu-v5e-8",), Filters(), {("TPU-v5e", 8.0, "on_demand")}),
+        (("gpu-l4:spot",), Filters(), {("L4", 1.0, "spot")}),
+        (("gpu-l4",), Filters(purchase="spot"), {("L4", 1.0, "spot")}),
+        (("l4", "a100x2"), Filters(), {("L4", 1.0, "on_demand"), ("A100-40GB", 2.0, "on_demand")}),
+    ],
+)
+def test_the_machines_that_kinetic_names(
+    named: tuple[str, ...], filters: Filters, expected: set[tuple[str, float, str]]
+) -> None:
+    """At Google Cloud alone, bought as the decorator says unless `--purchase` says otherwise; a note says so."""
+    found = select_named_machines(name_machines(named, filters), filters)
+    left = [one.offer for one in found.selection.offers]
+
+    assert {(one.accelerator, one.devices, one.purchase) for one in left} == expected
+    assert {one.provider for one in left} == {"gcp"}
+    assert all(f"`{name}`" in found.workload.notes[-1] for name in named)
+
+
+@pytest.mark.parametrize(
+    ("named", "filters"),
+    [
+        ((), Filters()), (("cpu",), Filters()), (("l4",), Filters(accelerators=("T4",))),
+        (("l4",), Filters(providers=("aws",))), (("l4",), Filters(devices=(1.0,))),
+    ],
+)  # fmt: skip
+def test_what_the_user_chose_comes_before_kinetic(named: tuple[str, ...], filters: Filters) -> None:
+    """And a script without a name, or on a CPU, is planned everywhere."""
+    everything = name_machines(named, Filters())
+
+    assert select_named_machines(everything, filters) is everything

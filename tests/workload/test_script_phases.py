@@ -377,6 +377,32 @@ def test_samples_of_phases_of_unknown_length(tmp_path: Path) -> None:
     assert lengths(follow(tmp_path, body, samples=100)) == [(1, 2, 20, WHOLE), (1, 5, 50, WHOLE)]
 
 
+def test_functions_under_kinetic_run_here(tmp_path: Path) -> None:
+    """Blocking, as a job, and one for each value, 4 steps an epoch; the accelerators of the functions that ran."""
+    workload = follow(
+        tmp_path,
+        """
+        import kinetic
+        @kinetic.run(accelerator="cpu")
+        def prepare():
+            return x
+        @kinetic.run("gpu-l4", spot=True)
+        def train(epochs, scale=1):
+            return build().fit(prepare(), y, epochs=epochs).epoch
+        @kinetic.run()
+        def never():
+            raise OSError
+        assert train(2) == [0, 1]
+        assert train.run_async(3).result(cleanup=True) == [0, 1, 2]
+        assert train.run_async_map([4, (4, 2), {"epochs": 4}], max_concurrent=2).results() == [[0, 1, 2, 3]] * 3
+        assert train.__name__ == "train"
+        """,
+    )
+
+    assert workload.named_machines == ("gpu-l4:spot", "cpu")
+    assert sorted(lengths(workload)) == [(1, 2, 8, WHOLE), (1, 3, 12, WHOLE), (3, 12, 48, WHOLE)]
+
+
 @pytest.mark.slow
 def test_a_notebook_with_kinetic_and_pictures(tmp_path: Path) -> None:
     """4 steps x 3 epochs; magics are left out, `@kinetic.run` runs here, and `plot_model` needs no pydot."""

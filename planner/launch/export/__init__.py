@@ -1,9 +1,8 @@
 """Export of a chosen offer as a file for another launcher, with that launcher's own way to stop.
 
-    task          from `plan.json` to what all engines need: machine, code, deadline, commands
-    engines, kubernetes    pure: the values that an engine's template needs besides the task
-    templates     the engines' documents, with the commands that start and end them and the limits of their stop
-    names         names of accelerators in other engines
+    task        from `plan.json` to what all engines need: machine, code, deadline, commands
+    engines     the values that an engine's template needs besides the task; `names` of accelerators there
+    templates   the engines' documents, with the commands that start and end them and the limits of their stop
 
 Only `engines.launch_with_sky` starts a machine. Exported runs are not in gpuplan's ledger: the engine's own tools
 list and end them.

@@ -15,10 +15,13 @@ from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
 from ...offers.clouds import CLOUDS, HYPERSCALERS
+from ...offers.kinetic import find_kinetic_name
+from ...plan.money import compute_rental_usd
+from ...units import Interval, format_duration_range, format_usd
 from ..clouds.google.options import runtime_version
 from ..select_offer import Renter
 from .names import describe_shared_name, find_engine_name, find_skypilot_name
-from .task import BY_ACCELERATOR, KILL_AFTER_S, ExportTask, require_gpu_hosts
+from .task import BY_ACCELERATOR, CHIPS_PER_HOST, KILL_AFTER_S, ExportTask, require_gpu_hosts
 
 RAY_VERSION = "2.46.0"
 RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
@@ -88,11 +91,6 @@ def _select_nodes(task: ExportTask) -> dict[str, str]:
 
 RENTING = tuple(cloud.name for cloud in CLOUDS if cloud.is_rented)
 PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day
-# Notebook metadata of Colab's runtimes.
-_RUNTIMES = {
-    "T4": ("GPU", "T4"), "L4": ("GPU", "L4"), "A100-40GB": ("GPU", "A100"), "A100-80GB": ("GPU", "A100"),
-    "H100-SXM": ("GPU", "H100"), "TPU-v5e": ("TPU", "V5E1"), "TPU-v6e": ("TPU", "V6E1"), "CPU": ("", ""),
-}  # fmt: skip
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:@([\w./-]+))?")
 
 Values = dict[str, Any]
@@ -150,14 +148,35 @@ def find_dstack_values(task: ExportTask) -> Values:
     }
 
 
+class KineticEngine(Engine):
+    """Kinetic, which starts machines of some sizes only."""
+
+    def why_not(self, offer: Mapping[str, Any]) -> str:
+        """Return the reason why an offer cannot be exported; empty if it can."""
+        is_started = find_kinetic_name(**{key: offer[key] for key in ("accelerator", "devices", "instance_type")})
+        return Engine.why_not(self, offer) or ("" if is_started else "is no machine that kinetic starts")
+
+
+def find_kinetic_values(task: ExportTask) -> Values:
+    """Return kinetic's name of the machine, time and cost of the run there, and what the script is."""
+    offer, planned = task.offer, ""
+    if offer.run_s is not None:
+        usd = compute_rental_usd(duration_s=offer.run_s.mid, usd_per_hour=offer.usd_per_hour)
+        time_s = Interval(**offer.run_s.model_dump())
+        planned = f"a training of {format_duration_range(time_s)}, ${format_usd(float(usd))}"
+    return {
+        "accelerator": find_kinetic_name(
+            accelerator=offer.accelerator, devices=offer.devices, instance_type=offer.instance_type
+        ),
+        "planned": planned,
+        "is_decorated": "kinetic.run(" in _read_files(task)[task.spec.script],
+        "has_one_host": not task.tpu or task.devices <= (8 if offer.accelerator == "TPU-v5e" else CHIPS_PER_HOST),
+    }
+
+
 def find_colab_values(task: ExportTask) -> Values:
     """Return Colab's names of the runtime, and the link of the notebook."""
-    offer = task.offer
-    if offer.accelerator not in _RUNTIMES:
-        raise NoAnswerError(
-            f"no known name of {offer.accelerator} in Colab", hint="choose another offer: `--rank N`"
-        )
-    accelerator, gpu_type = _RUNTIMES[offer.accelerator]
+    accelerator, _, gpu_type = find_engine_name(task.offer.accelerator, "colab").partition(":")
     link = build_colab_link(task.source[1], f"{task.name}.ipynb")
     return {"accelerator": accelerator, "gpu_type": gpu_type, "files": _read_files(task), "link": link}
 
@@ -190,6 +209,13 @@ def build_colab_link(place: str, file: str) -> str:
 
 _CLUSTER: Values = {"providers": HYPERSCALERS, "sources": ("git", "image"), "joins_hosts": True}
 ENGINES = {
+    "kinetic": KineticEngine(
+        title="kinetic",
+        template="kinetic",
+        find_values=find_kinetic_values,
+        providers=("gcp",),
+        sources=("folder",),
+    ),
     "skypilot": Engine(title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True),
     "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
     "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),

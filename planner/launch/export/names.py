@@ -1,4 +1,4 @@
-"""Names of accelerators in SkyPilot, which differ by cloud, and dstack. One without a known name is not exported.
+"""Names of accelerators in SkyPilot, which differ by cloud, dstack and Colab. One without a name is not exported.
 
 Sources of the columns of `names.csv`:
 
@@ -10,6 +10,7 @@ Sources of the columns of `names.csv`:
   `sky/catalog/data_fetchers/fetch_vast.py` writes it
 * `dstack`: github.com/dstackai/gpuhunt, commit 0272c27a, KNOWN_NVIDIA_GPUS, and for NVL its provider `runpod`;
   memory after a colon where it distinguishes
+* `colab`: kind and type of a runtime in the metadata of notebooks; a CPU has neither
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from importlib.resources import files
 
 from ...errors import NoAnswerError
 
-ENGINES = {"dstack": "dstack"}  # others are columns of SkyPilot
+ENGINES = {"dstack": "dstack", "colab": "Colab"}  # others are columns of SkyPilot
 MARKETS = ("lambda", "runpod", "vast")  # with names of their own in SkyPilot
 
 

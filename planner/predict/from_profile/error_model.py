@@ -38,11 +38,11 @@ def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float])
         >>> round(fixed_s, 6), round(per_sample_s, 6)
         (0.01, 0.000625)
     """
+    if len(set(batch_sizes)) < 2:
+        return None
     import numpy as np
     from scipy.optimize import nnls
 
-    if len(set(batch_sizes)) < 2:
-        return None
     steps = np.asarray(steps_s, float)
     (fixed_s, per_sample_s), _ = nnls(np.column_stack([1.0 / steps, batch_sizes / steps]), np.ones(len(steps)))
     return float(fixed_s), float(per_sample_s)

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -70,7 +72,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     _skip_pictures()
     folders = (str(path.parent),)
     try:
-        _run_as_main(path, text=text, argv=argv)
+        _run_as_main(path, text=text, argv=argv, named=calls.named)
     except SystemExit as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
@@ -120,13 +122,13 @@ def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
             raise fault
 
 
-def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
+def _run_as_main(path: Path, *, text: str, argv: Sequence[str], named: dict[str, None]) -> None:
     module = ModuleType("__main__")
     vars(module).update(__file__=str(path), __builtins__=builtins)
     sys.modules["__main__"] = module
     sys.argv = [text, *argv]
     sys.path.insert(0, str(path.parent))
-    _stand_in_for_kinetic()
+    _stand_in_for_kinetic(named)
     source: str | bytes = path.read_bytes()
     vars(module)[LOOP] = iterate
     if path.suffix == NOTEBOOK:
@@ -140,34 +142,46 @@ def _do_nothing(*args: Any, **kwargs: Any) -> None:
     """Show nothing."""
 
 
-def _follow_kinetic(module: Any) -> None:
-    """Let `@kinetic.run` be the function itself: it is followed here, and nothing is sent."""
+def _follow_kinetic(module: Any, named: dict[str, None]) -> None:
+    """Let functions under `@kinetic.run` run here, and keep the accelerators that they name; nothing is sent."""
 
-    def run(*args: Any, **options: Any) -> Any:
-        return args[0] if args and callable(args[0]) else lambda function: function
+    def run(accelerator: Any = "tpu-v5e-1", *args: Any, spot: bool = False, **options: Any) -> Any:
+        def decorate(function: Any) -> Any:
+            @wraps(function)
+            def call(*given: Any, **kept: Any) -> Any:
+                named[f"{accelerator}:spot" if spot else str(accelerator)] = None
+                return function(*given, **kept)
 
-    def submit(*args: Any, **options: Any) -> Any:
-        def start(*given: Any, **named: Any) -> Any:
-            found = function(*given, **named)
-            return SimpleNamespace(result=lambda *how, **more: found)
+            def call_for_each(inputs: Any, **how: Any) -> Any:
+                found = [call(**one) if isinstance(one, dict) else call(*_list_arguments(one)) for one in inputs]
+                return SimpleNamespace(wait=_do_nothing, results=lambda **how: found)
 
-        if not (args and callable(args[0])):
-            return submit
-        function = args[0]
-        return start
+            call.run_async = lambda *given, **kept: _build_handle(call(*given, **kept))  # type: ignore[attr-defined]
+            call.run_async_map = call_for_each  # type: ignore[attr-defined]
+            return call
 
-    module.run, module.submit = run, submit
+        return decorate
+
+    module.run = run
     module.Data = lambda *args, **options: args[0] if args else None
 
 
-def _stand_in_for_kinetic() -> None:
+def _list_arguments(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+def _build_handle(found: Any) -> Any:
+    return SimpleNamespace(job_id="", result=lambda *how, **more: found)
+
+
+def _stand_in_for_kinetic(named: dict[str, None]) -> None:
     """Follow kinetic; where it is not installed, a module with what scripts use of it takes its place."""
     if find_spec("kinetic") is None:
         module = ModuleType("kinetic")
-        for name in ("attach", "list_jobs", "map"):
+        for name in ("attach", "attach_batch", "list_jobs"):
             setattr(module, name, _do_nothing)
         sys.modules["kinetic"] = module
-    call_after_import("kinetic", _follow_kinetic)
+    call_after_import("kinetic", partial(_follow_kinetic, named=named))
 
 
 def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]) -> CaptureError:
@@ -346,6 +360,7 @@ class ScriptFollower(StandIns):
             else:
                 notes += (f"{followed}; nothing after it trains",)
         workload = self._recorder.build_workload(notes=notes)
+        workload = replace(workload, named_machines=tuple(self.named))
         self._save({"workload": workload.to_json(), "partial": partial})
 
     def _count_passes(self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ class StandIns:
         self.own, self._folder = own, folder
         self._protection: FileProtection | None = None
         self.count = self._epoch = 0
+        self.named: dict[str, None] = {}  # accelerators of `@kinetic.run`
         self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property

@@ -118,7 +118,10 @@ class AzureAdapter(CloudBase[AzureOptions]):
         return self._rest.read_end(str(found.get("serialConsoleLogBlobUri", "")))
 
     def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
-        return {one: partial(self._machines_in, one) for one in self._accounts.names()}
+        def ask(subscription: str) -> Iterator[CloudMachine]:
+            return filter(None, map(self._described, filter(is_ours, self._rows(subscription))))
+
+        return {one: partial(ask, one) for one in self._accounts.names()}
 
     def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list resource groups with our tags but without a machine, of each known subscription."""
@@ -139,9 +142,6 @@ class AzureAdapter(CloudBase[AzureOptions]):
             name="Azure's retail prices",
             read_at=now,
         )
-
-    def _machines_in(self, subscription: str) -> Iterator[CloudMachine]:
-        return filter(None, map(self._described, filter(is_ours, self._rows(subscription))))
 
     def _rows(self, subscription: str) -> list[dict[str, Any]]:
         return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))

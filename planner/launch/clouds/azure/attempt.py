@@ -252,7 +252,7 @@ class _CallBuilder:
             self._look("created", **self._ours()),
             *self._right(),
             self._look("running", expects=running, patience_s=RUNNING_S),  # raises if it failed or ended
-            *self._order(),
+            *(self._auto_shutdown() if has_auto_shutdown(self.cap_s) else self._scheduled_action()),
         ]
 
     def _machine(self) -> Call:
@@ -338,10 +338,6 @@ class _CallBuilder:
         find = read.model_copy(update={"step": "role"})
         body = {**names, "body": {"properties": wanted}}
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
-
-    def _order(self) -> list[Call]:
-        """Order the deallocation at Azure, by its clock."""
-        return self._auto_shutdown() if has_auto_shutdown(self.cap_s) else self._scheduled_action()
 
     def _auto_shutdown(self) -> list[Call]:
         """Return the calls of an auto-shutdown in the minute after the cap."""

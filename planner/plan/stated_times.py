@@ -1,0 +1,159 @@
+"""Step times that the user knows, as measurements: `T4=120ms`, or the line that `gpuplan profile` prints."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import UsageError
+from ..limits import MAX_DURATION_S, require_positive
+from ..offers.catalog import load_catalog
+from ..offers.clouds import COLAB
+from ..predict.step_time import StepTime
+from ..units import MS_PER_S
+from ..workload.ops import OpKind
+from .select import OfferContext
+
+if TYPE_CHECKING:
+    from ..offers.aliases import AcceleratorNames
+    from ..predict.from_profile.predictor import ProfileRow
+    from ..profile_schema import ProfileDocument
+    from ..workload.model import Workload
+    from .estimate import Estimate
+    from .question import EstimateContext
+
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_FORM = re.compile(rf"([^=]+)={_NUMBER}(?:\+-{_NUMBER})?(ms|s)(?:@(\d+))?(?::([0-9a-f]{{6}}))?")
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+SCRIPTS = (".py", ".ipynb")
+STATED = 0.1  # half of the relative interval: what was timed, and with which software, is not known [-]
+
+
+class StatedStep(NamedTuple):
+    """A step time; `text` is as typed, batch size and digest are None where it does not state them [s]."""
+
+    text: str
+    accelerator: str
+    step_s: float
+    error_s: float
+    batch_size: int | None = None
+    work: str | None = None
+
+
+def parse_step_times(texts: Iterable[str], names: AcceleratorNames) -> list[StatedStep]:
+    """Return step times as the user states them; UsageError for another form, zero, or an unknown accelerator."""
+    found = []
+    for text in texts:
+        parts = _FORM.fullmatch(text.strip())
+        if parts is None:
+            raise UsageError(f"`--measured {text}` is not a step time", hint="write e.g. `--measured T4=120ms`")
+        name, time, error, unit, size, work = parts.groups()
+        step_s = float(time) * _SECONDS[unit]
+        require_positive(step_s, what="--measured", example="T4=120ms", most=MAX_DURATION_S)
+        error_s = STATED * step_s if error is None else min(float(error) * _SECONDS[unit], step_s / 2)
+        found.append(StatedStep(text, names.resolve(name), step_s, error_s, int(size) if size else None, work))
+    return found
+
+
+def build_stated_rows(
+    stated: Iterable[StatedStep], workload: Workload, resize: Callable[[int], Workload] | None
+) -> tuple[ProfileRow, ...]:
+    """Return step times of a workload, at other sizes by `resize`, as measurements; UsageError for another."""
+    rows = []
+    for one in stated:
+        from ..predict.from_profile.predictor import ProfileRow
+        from ..workload.resize import Resizer
+
+        if one.work not in (None, compute_work_digest(workload)):
+            raise UsageError(
+                f"`--measured {one.text}` is of another model, precision or mode than `{workload.model}`",
+                hint=f"measure this one: `gpuplan profile {workload.model} --on colab`",
+            )
+        size = one.batch_size or workload.batch_size
+        row = ProfileRow(
+            workload=workload if size == workload.batch_size else (resize or Resizer(workload))(size),
+            accelerator=one.accelerator,
+            devices=1,
+            step_s=one.step_s,
+            low_s=one.step_s - one.error_s,
+            high_s=one.step_s + one.error_s,
+            source=f"your step time on {one.accelerator}",
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def compute_work_digest(workload: Workload) -> str:
+    """Return a digest of what makes two workloads the same work but for batch size and length."""
+    facts = [
+        workload.mode, workload.precision, workload.compiled, workload.parameters, workload.trainable_parameters,
+        workload.memory.input_bytes // workload.batch_size,
+    ]  # fmt: skip
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:6]
+
+
+def format_step_time(document: ProfileDocument) -> str:
+    """Return the first measured step of a profile, without its wait for input, as `--measured` takes it.
+
+    Empty for none, for a CPU, and for several devices.
+    """
+    from ..workload.model import Workload
+
+    accelerator = document["accelerator"]
+    if accelerator in (None, "CPU") or document["devices"] != 1:
+        return ""
+    for row in document["rows"]:
+        timing, index = (row.get("step") if row.get("limit") == "input" else None) or row["fit"], row["workload"]
+        step_s = timing and timing["median_s"]
+        if row["status"] != "measured" or timing is None or not step_s or index is None:
+            continue
+        error_s = ((timing.get("high_s") or step_s) - (timing.get("low_s") or step_s)) / 2
+        work = compute_work_digest(Workload.from_json(document["workloads"][index]))
+        step = f"{step_s * MS_PER_S:.4g}+-{error_s * MS_PER_S:.2g}ms@{row['batch_size']}"
+        return f"{accelerator}={step}:{work}"
+    return ""
+
+
+# A measurement is worth it from a ratio of the ends on, up to one of their logarithms, and from a run on [s].
+WIDE, NARROWED, WORTH_S = 1.5, 0.7, 600.0
+
+
+def describe_measuring(answer: Estimate, context: EstimateContext) -> str:
+    """Return what a measurement on Colab's free T4 would make of a CNN's step on the recommended GPU; else empty.
+
+    How far errors carry over does not depend on the measured time: the T4 is assumed to be as modelled. It is
+    known of CNNs and GPUs. A run of less than ten minutes is not worth it.
+    """
+    row, workload = answer.decision.recommended, context.workload
+    if row is None or workload.mode != "train" or not workload.model.endswith(SCRIPTS):
+        return ""
+    taken = answer.offers[row]
+    convolved = sum(op.flops * op.count for op in workload.ops if op.kind in (OpKind.CONV, OpKind.DEPTHWISE))
+    device, gpu, run_s = taken.device_estimate, taken.selected.accelerator, taken.run_time_s
+    if 2 * convolved < workload.flops_per_step or run_s is None or run_s.mid < WORTH_S:
+        return ""
+    if gpu is None or gpu.kind != "gpu" or taken.offer.devices > 1 or device.able_per_s is not None:
+        return ""
+    from .estimate_device import DeviceEstimator
+    from .own_machine import add_measurements
+
+    t4 = next(one for one in load_catalog().offers if (one.provider, one.accelerator) == (COLAB, "T4"))
+    there = DeviceEstimator(context.predictor).estimate(
+        workload, OfferContext(t4, context.catalog.accelerators["T4"])
+    )
+    if not there.memory.fits or there.step_time_s is None:
+        return ""
+    rows = build_stated_rows([StatedStep("", "T4", there.step_time_s.mid, 0.0)], workload, None)
+    better = add_measurements(context.predictor, rows, context.catalog, context.selection)
+    steps = [known.step_time(workload, gpu) for known in (context.predictor, better)]
+    before, after = (one.time_s.high / one.time_s.low if isinstance(one, StepTime) else 1.0 for one in steps)
+    if before < WIDE or math.log(after) > NARROWED * math.log(before):
+        return ""
+    now, then = (100 * (math.sqrt(ratio) - 1) for ratio in (before, after))
+    return (
+        f"A step is known within ±{now:.0f} %; two minutes on a free Colab T4 make it ±{then:.0f} %: "
+        f"`gpuplan profile {workload.model} --on colab`."
+    )
