@@ -46,10 +46,14 @@ def run(source: str, *, ends: bool = True) -> list[tuple[str, int]]:
         ("for a in range(100):\n  if a == 40: step('x')", [("x", 60)]),
         ("for a in range(20):\n  for b in range(50):\n    if a or b > 30: step('x')", [("x", 969)]),
         ("for a in range(5):\n  if a > 1: break\nstep('x')", [("x", 1)]),
+        (
+            "for a in range(50):\n  for n in (3, 4):\n    for b in range(n): step('x')\n  step('y')",
+            [("x", 150), ("x", 200), ("y", 50)],
+        ),
     ],
 )
 def test_a_call_stands_for_all_runs_of_its_loops(source: str, calls: list[tuple[str, int]]) -> None:
-    """The product of the lengths around it, once; what has no length runs to its end."""
+    """The product of the lengths around it, once; what has no length, or names a few things, runs to its end."""
     assert run(source) == calls
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ def test_a_variable_that_is_not_set_cannot_be_let_through() -> None:
     for wrong in ("HF_TOKNE", "HF_TOKEN=x"):
         with pytest.raises(UsageError, match="is not set"):
             require_variables((wrong,), environ={"HF_TOKEN": "x"})
+
+
+def test_temporary_files_of_a_script_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that it leaves, and a folder that Python removes at an end, which a process that is stopped lacks."""
+    temporary, named = tmp_path / "temporary", tmp_path / "named"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = "import tempfile\nfile, folder = tempfile.mkstemp()[1], tempfile.TemporaryDirectory()\n"
+    before += f"open({str(named)!r}, 'w').write(f'{{file}} {{folder.name}}')\n"
+    (tmp_path / "train.py").write_text(before + MODEL)
+    load_workload("train.py", options=WorkloadOptions(use_cache=False), base=tmp_path)
+
+    assert [Path(one).is_relative_to(temporary) for one in named.read_text().split()] == [True, True]
+    assert list(temporary.iterdir()) == []
 
 
 def test_another_value_is_traced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,3 +209,34 @@ def test_a_loop_that_runs_kernel_by_kernel(tmp_path: Path, backend: str) -> None
     assert (workload.parameters, workload.trainable_parameters) == (NET, NET)
     assert list_products(workload) == product_flops(64, 8, 3)
     assert workload.memory.optimizer_bytes == 8 * NET + 8  # two moments, the step and the learning rate
+
+
+@pytest.mark.slow
+def test_a_second_pytorch_loop_of_a_script(tmp_path: Path) -> None:
+    """3 x 10 steps of a model, then 3 x 10 of a module that holds another one: its call is no prediction."""
+    pytest.importorskip("torch")
+    body = """
+        import torch
+        class Module(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.held = net(8, 5)
+            def forward(self, given):
+                return self.held(given)
+        rows = torch.utils.data.TensorDataset(torch.from_numpy(x[:640]), torch.from_numpy(y[:640]).long())
+        def train(model):
+            optimizer = torch.optim.Adam(model.parameters())
+            for epoch in range(3):
+                for inputs, targets in torch.utils.data.DataLoader(rows, batch_size=64):
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+                    optimizer.step()
+        train(net(8, 3))
+        train(Module())
+    """
+    workload = follow(tmp_path, body, head=f"import os\nos.environ['KERAS_BACKEND'] = 'torch'\n{HEAD}")
+
+    more = NET + 16 * 2 + 2  # of net(8, 5)
+    assert [(one.steps, one.parameters) for one in workload.phases] == [(30, NET), (30, more)]
+    assert [list_products(one) for one in workload.phases] == [product_flops(64, 8, size) for size in (3, 5)]
+    assert workload.unplanned == ()

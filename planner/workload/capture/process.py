@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tomllib
@@ -94,10 +95,17 @@ class ScriptTimeoutError(CaptureError):
 
 
 def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, str]:
-    """Build the environment of a process that runs the user's code; `folder` gets an empty one for credentials."""
-    empty = folder / "no-credentials"
-    empty.mkdir(exist_ok=True)
-    return build_script_environment(variables=terms.variables, empty=empty)
+    """Build the environment of a process that runs the user's code.
+
+    `folder`, which ends with the process, gets an empty one for credentials and one for temporary files: a process
+    that is stopped removes none of its own, and TensorFlow writes one for each traced function.
+    """
+    empty, temporary = folder / "no-credentials", folder / "tmp"
+    for one in (empty, temporary):
+        one.mkdir(exist_ok=True)
+    environment = build_script_environment(variables=terms.variables, empty=empty)
+    environment.setdefault("TFHUB_CACHE_DIR", os.path.join(tempfile.gettempdir(), "tfhub_modules"))  # its default
+    return environment | ({} if "TMPDIR" in terms.variables else {"TMPDIR": str(temporary)})
 
 
 class ScriptProcess:

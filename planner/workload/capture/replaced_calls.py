@@ -224,6 +224,8 @@ class _Followed:
 def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a model is called with data, in no trace and with no gradient to follow."""
     tape = sys.modules.get("tensorflow.python.pywrap_tfe")
+    if keras.backend.backend() == "torch" and sys.modules["torch"].is_grad_enabled():
+        return False
     if len(args) != 1 or any(kwargs.values()) or (tape is not None and not tape.TFE_Py_TapeSetIsEmpty()):
         return False
     return all(

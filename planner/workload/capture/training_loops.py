@@ -24,6 +24,7 @@ from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep, compute_array_bytes, trace_function
 
 LOOP = "__gpuplan_loop__"
+MOST_NAMED = 3  # things of a tuple or list that is written out [-]
 # What a script has that trains in a loop of its own.
 _OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradients|\.apply\(|\.backward\(")
 
@@ -123,6 +124,9 @@ class _LoopMarker(ast.NodeTransformer):
 
 
 def _mark(given: ast.expr) -> ast.expr:
+    """Put `iterate` around what is iterated; a loop over a few things by name runs for each of them."""
+    if isinstance(given, ast.Tuple | ast.List) and len(given.elts) <= MOST_NAMED:
+        return given
     name = getattr(given.func, "id", "") if isinstance(given, ast.Call) else ""
     if isinstance(given, ast.Call) and given.args and name in ("enumerate", "tqdm"):
         given.args[0] = _mark(given.args[0])
