@@ -163,20 +163,25 @@ class OfferContext(NamedTuple):
         return self.quota is not None and self.quota.state == "too_small"
 
     @property
+    def _has_quota(self) -> bool:
+        """Whether the account's quota is enough where a new account's is not."""
+        return bool(self.rule and self.rule.state == "quota" and self.quota and self.quota.state == "enough")
+
+    @property
     def availability(self) -> Availability:
         """Whether the offer can be had."""
         if self.offer.status in ("retired", "historical"):
             return "retired"
         if self.is_refused:
             return "quota"
-        return "now" if self.rule is None else self.rule.state
+        return "now" if self.rule is None or self._has_quota else self.rule.state
 
     @property
     def needs(self) -> str:
         """What is needed to get the machine; empty for nothing."""
         if self.quota is not None and self.quota.state != "enough":
             return self.quota.why
-        return "" if self.rule is None else self.rule.needs
+        return "" if self.rule is None or self._has_quota else self.rule.needs
 
 
 class Selection(Frozen):
@@ -300,7 +305,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], OfferContext] = {}
-    rules: dict[tuple[str, str, str], AvailabilityRule | None] = {}
+    rules: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
@@ -310,7 +315,8 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
             limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
             known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
         if (kind := (*machine, offer.purchase)) not in rules:
-            rules[kind] = next((rule for rule in catalog.availability if rule.matches(offer)), None)
-        return OfferContext(offer, *known[machine][1:5], None, rules[kind])
+            rules[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+        found = (rule for rule in rules[kind] if not rule.regions or offer.region in rule.regions)
+        return OfferContext(offer, *known[machine][1:5], None, next(found, None))
 
     return describe

@@ -37,7 +37,7 @@ def spoil(folder: Path, file: str, old: str, new: str) -> None:
             "x Tesla V100 32GB,V100-32GB,-1",
             "line 26, `devices`: .*greater than 0",
         ),
-        ("1x Tesla V100 32GB,V100-32GB", "1x Tesla V100 32GB", "line 26, `columns`: 13 cells where 14"),
+        ("1x Tesla V100 32GB [lowest],V100-32GB", "1x Tesla V100 32GB", "line 48, `columns`: 13 cells where 14"),
         ("0.11,2026-10-04", "0.11,yesterday", "line 26, `as_of`: "),
         (",true,active,", ",true,sold out,", "line 2, `status`: "),
     ],
