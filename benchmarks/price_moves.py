@@ -8,7 +8,8 @@ compared, each tier by itself, with the rows of an old revision of this reposito
 (marketplace_prices.csv), notebooks with their own dated rates.
 
 Every two dates of one machine that lie 14 days or more apart give |ln(later / earlier)| / sqrt(years between); the
-rate is their 80 % quantile, so that exp(± rate x sqrt(age in years)) is an interval of 80 %.
+rate is their 80 % quantile, or that of the pairs within half a year where it is larger, so that
+exp(± rate x sqrt(age in years)) is an interval of 80 %.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from gpuplan.offers.clouds import find_tier
 
 ROOT = Path(__file__).parents[1]
-MIN_DAYS, QUANTILE, DAYS_PER_YEAR = 14, 0.8, 365.25
+MIN_DAYS, NEAR_DAYS, QUANTILE, DAYS_PER_YEAR = 14, 183, 0.8, 365.25
 OLD_REVISION = "7a5953a"  # the last one with the marketplaces' prices of 2025-09-17
 TIERS_OF_2025 = {"runpod": "community", "vast": "lowest"}  # they were listed without one
 GPU_CLOUDS = ("lambda", "runpod", "vast", "verda", "scaleway", "digitalocean", "vultr", "nebius")
@@ -111,24 +112,34 @@ def read_colab() -> dict[Key, list[Dated]]:
 
 
 def format_rate(name: str, series: Mapping[Key, list[Dated]]) -> str:
-    """Return a line on a price list: its rate, and what it was computed from."""
+    """Return a line on a price list: its rate, and what it was computed from.
+
+    The rate is the larger of those of all pairs and of pairs within half a year: asks of a moment differ from day to
+    day by more than a random walk over years tells.
+    """
     changes, days = [], set[date]()
     for prices in series.values():
         for (first, old), (last, new) in combinations(sorted(prices), 2):
-            if (last - first).days >= MIN_DAYS:
-                changes.append(abs(math.log(new / old)) / math.sqrt((last - first).days / DAYS_PER_YEAR))
+            if (gap := (last - first).days) >= MIN_DAYS:
+                changes.append((abs(math.log(new / old)) / math.sqrt(gap / DAYS_PER_YEAR), gap))
                 days |= {first, last}
     if not changes:
         return f"{name}: no two dates"
-    changes.sort()
-    place = QUANTILE * (len(changes) - 1)
-    low = changes[int(place)]
-    rate = low + (changes[min(int(place) + 1, len(changes) - 1)] - low) * (place - int(place))
-    moved = sum(change > 1e-9 for change in changes) / len(changes)
+    near = [change for change, gap in changes if gap <= NEAR_DAYS]
+    rate = max(compute_quantile([change for change, _ in changes]), compute_quantile(near) if near else 0.0)
+    moved = sum(change > 1e-9 for change, _ in changes) / len(changes)
     return (
-        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs of {len(series)} machines, "
+        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs ({len(near)} near) of {len(series)} machines, "
         f"{min(days)} to {max(days)}; {moved:.0%} of pairs moved"
     )
+
+
+def compute_quantile(values: list[float]) -> float:
+    """Return the 80 % quantile, interpolated."""
+    ordered = sorted(values)
+    place = QUANTILE * (len(ordered) - 1)
+    low = ordered[int(place)]
+    return low + (ordered[min(int(place) + 1, len(ordered) - 1)] - low) * (place - int(place))
 
 
 def main() -> None:

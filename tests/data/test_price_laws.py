@@ -61,7 +61,7 @@ PLANTED = [
             "usd_per_hour", REGION),
     Planted("aws", ("p5en.48xlarge", "eu-north-1", "spot"), {"usd_per_hour": "6.01"}, "usd_per_hour", REGION),
     Planted("runpod", ("NVIDIA L40S [community]", "any", "on_demand"), {"usd_per_hour": "0.0079"}, "usd_per_hour", VENDOR),
-    Planted("lambda", ("gpu_1x_rtx6000", "any", "on_demand"), {"usd_per_hour": "6900"}, "usd_per_hour",
+    Planted("lambda", ("gpu_1x_a6000", "any", "on_demand"), {"usd_per_hour": "6900"}, "usd_per_hour",
             "out of bounds"),
     Planted("coreweave", ("rtxp6000-8x", "any", "on_demand"), {"usd_per_hour": "700"}, "usd_per_hour", VENDOR),
     Planted("vast", ("1x H100 SXM [lowest]", "any", "on_demand"), {"usd_per_hour": "0.19"}, "usd_per_hour", ORDER),
