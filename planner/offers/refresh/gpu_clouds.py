@@ -153,7 +153,9 @@ class Vast(_GpuCloud):
         """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
         accelerator = _resolve(self._specs.names, name, memory_gb)
         needs_memory = accelerator is not None and _resolve(self._specs.names, name, None) != accelerator
-        return (f"{name} {memory_gb}GB" if needs_memory else name), accelerator
+        full_name = f"{name} {memory_gb}GB" if needs_memory else name
+        listed = self._specs.known.get(f"1x {full_name} [lowest]")  # whose form the catalog knows
+        return full_name, accelerator or (listed.accelerator if listed else None)
 
 
 def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
