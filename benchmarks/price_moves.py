@@ -114,8 +114,8 @@ def read_colab() -> dict[Key, list[Dated]]:
 def format_rate(name: str, series: Mapping[Key, list[Dated]]) -> str:
     """Return a line on a price list: its rate, and what it was computed from.
 
-    The rate is the larger of those of all pairs and of pairs within half a year: asks of a moment differ from day to
-    day by more than a random walk over years tells.
+    The rate is the larger of those of all pairs and of pairs within half a year: asks of a moment differ from day
+    to day by more than a random walk over years tells.
     """
     changes, days = [], set[date]()
     for prices in series.values():
@@ -129,8 +129,8 @@ def format_rate(name: str, series: Mapping[Key, list[Dated]]) -> str:
     rate = max(compute_quantile([change for change, _ in changes]), compute_quantile(near) if near else 0.0)
     moved = sum(change > 1e-9 for change, _ in changes) / len(changes)
     return (
-        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs ({len(near)} near) of {len(series)} machines, "
-        f"{min(days)} to {max(days)}; {moved:.0%} of pairs moved"
+        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs ({len(near)} near) of {len(series)} "
+        f"machines, {min(days)} to {max(days)}; {moved:.0%} of pairs moved"
     )
 
 

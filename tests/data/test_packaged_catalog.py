@@ -17,9 +17,9 @@ from gpuplan.offers.rows import AvailabilityRule, Offer
 # trn2 are sold as spot or capacity blocks only, a3-ultragpu-8g in europe-west4 as spot).
 ROWS = {
     "aws": 1250, "azure": 912, "coreweave": 13, "digitalocean": 6, "gcp": 1522, "hyperstack": 5, "lambda": 23,
-    "nebius": 6, "runpod": 45, "scaleway": 5, "vast": 47, "verda": 22, "vultr": 6,
+    "nebius": 6, "runpod": 45, "scaleway": 5, "vast": 47, "verda": 14, "vultr": 6,
 }  # fmt: skip
-ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2577, 2574, 1285
+ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2577, 2574, 1277
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,8 @@ PLANTED = [
     Planted("aws", ("p5.48xlarge", "ap-northeast-2", "on_demand"), {"usd_per_hour": "7.59"},
             "usd_per_hour", REGION),
     Planted("aws", ("p5en.48xlarge", "eu-north-1", "spot"), {"usd_per_hour": "6.01"}, "usd_per_hour", REGION),
-    Planted("runpod", ("NVIDIA L40S [community]", "any", "on_demand"), {"usd_per_hour": "0.0079"}, "usd_per_hour", VENDOR),
+    Planted("runpod", ("NVIDIA L40S [community]", "any", "on_demand"), {"usd_per_hour": "0.0079"},
+            "usd_per_hour", VENDOR),
     Planted("lambda", ("gpu_1x_a6000", "any", "on_demand"), {"usd_per_hour": "6900"}, "usd_per_hour",
             "out of bounds"),
     Planted("coreweave", ("rtxp6000-8x", "any", "on_demand"), {"usd_per_hour": "700"}, "usd_per_hour", VENDOR),
@@ -138,7 +139,7 @@ def test_a_source_that_is_no_address_is_found(folder: Path) -> None:
 
 
 def test_prices_checked_against_a_second_source_stand_in_the_catalog() -> None:
-    """Each of the record is packaged at that price; `equal` says whether the second is within 0.1 %, else why not."""
+    """Each is packaged at that price; `equal` says whether the second is within 0.1 %, else why not."""
     with (Path(__file__).parents[2] / "docs" / "price-checks.csv").open(newline="") as stream:
         checks = list(csv.DictReader(stream))
     with as_file(files("gpuplan.catalog")) as packaged:

@@ -13,7 +13,15 @@ from typing import Any
 
 from .server import Asked
 
-__all__ = ["LAMBDA_TYPES", "RUNPOD_SECURE", "RUNPOD_TYPES", "VAST_OFFERS", "instance_types", "search", "types_of_gpu"]
+__all__ = [
+    "LAMBDA_TYPES",
+    "RUNPOD_SECURE",
+    "RUNPOD_TYPES",
+    "VAST_OFFERS",
+    "instance_types",
+    "search",
+    "types_of_gpu",
+]
 
 # name, description of the GPU, cents an hour, vCPUs, GiB, GPUs, accelerator in the catalog
 LAMBDA_TYPES: Sequence[tuple[str, str, int, int, int, int, str]] = (

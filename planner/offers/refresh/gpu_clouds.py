@@ -2,8 +2,8 @@
 
 Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod
 (https://graphql-spec.runpod.io) and Vast (https://docs.vast.ai/api-reference/search/search-offers) are
-marketplaces. RunPod has a price for each of its two tiers, `[secure]` (its own data centers) and `[community]` (hosts
-of others); Vast's verified hosts give the one lowest ask, `[lowest]`, and the median of all, `[verified]`.
+marketplaces. RunPod has a price in each tier, `[secure]` (its own data centers) and `[community]` (others'
+hosts); Vast's verified hosts give the one lowest ask, `[lowest]`, and the median of all, `[verified]`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RunPod(_GpuCloud):
             if price:
                 usd, sku = parse_decimal(price, what=f"{tier} price of {name}"), str(gpu["displayName"])
                 note = f"RunPod's {tier} cloud"
-                yield _build_price(f"{name} [{tier}]", (accelerator, 1, purchase), usd, sku, url, note)
+                yield _build_price(f"{name} [{tier}]", (accelerator, 1, purchase), (usd, sku), url, note)
 
 
 class Vast(_GpuCloud):
@@ -147,7 +147,7 @@ class Vast(_GpuCloud):
                 note = f"{'the lowest' if tier == 'lowest' else 'median'} of {len(found)} asks of verified hosts"
                 machine = (accelerator or name, count, purchase)
                 rounded = usd.quantize(Decimal("0.0001"))
-                yield _build_price(f"{count}x {name} [{tier}]", machine, rounded, sku, url, note)
+                yield _build_price(f"{count}x {name} [{tier}]", machine, (rounded, sku), url, note)
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
         """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
@@ -183,10 +183,10 @@ def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
 
 
 def _build_price(
-    instance_type: str, machine: tuple[str, int, Purchase], usd: Decimal, sku: str, url: str, note: str
+    instance_type: str, machine: tuple[str, int, Purchase], price: tuple[Decimal, str], url: str, note: str
 ) -> ListedPrice:
     """Build a listed price of a marketplace; an unknown accelerator has the marketplace's own name."""
-    accelerator, count, purchase = machine
+    (accelerator, count, purchase), (usd, sku) = machine, price
     return ListedPrice(
         instance_type=instance_type,
         region=REGION,

@@ -97,7 +97,9 @@ def test_runpods_types_in_stock_in_both_tiers(tmp_path: Path) -> None:
     }
 
 
-def test_vasts_lowest_and_median_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vasts_lowest_and_median_of_each_kind_over_all_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pages of five, in order of price: all 42 offers are seen once. Three asks a kind: p, 1.1 p and 1.2 p."""
     monkeypatch.setattr(sources, "VAST_PAGE", 5)
     monkeypatch.setattr(sources, "VAST_QUERY", {**sources.VAST_QUERY, "limit": 5})
