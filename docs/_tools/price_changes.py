@@ -36,7 +36,7 @@ ADDED = {
     "gpu-price-feed": "prices of 2026-10-04 under the vendor's own names, with the tier",
     "gpu-price-feed-offers": "its price of 2026-08-23, of that tier",
     "data-receipts": "prices of 2026-11-09, each tier by itself",
-    "silybench-runpod": "RunPod's Secure Cloud: price of 2026-09-25; before, the Community Cloud stood alone, unsaid",
+    "silybench-runpod": "Secure Cloud: price of 2026-09-25; before, the Community Cloud stood alone, unsaid",
     "silybench-vast": "median of verified hosts of 2026-10-19",
     "lantern-works": "price of 2026-10-29",
     "privum": "RunPod's Secure Cloud: price of 2026-08-19",
