@@ -40,8 +40,6 @@ def name_machine(*, provider: str, instance_type: str, accelerator: str, devices
         'T4 on AWS spot'
         >>> name_machine(provider="colab", instance_type="colab-pro-plus-t4", **t4)
         'Colab T4 (pro-plus)'
-        >>> name_machine(provider="runpod", instance_type="Tesla T4 [secure]", **t4 | {"purchase": "on_demand"})
-        'T4 on RunPod secure'
     """
     device, place = format_device(accelerator, devices), TITLES.get(provider, provider)
     if provider == "local":

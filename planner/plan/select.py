@@ -163,25 +163,20 @@ class OfferContext(NamedTuple):
         return self.quota is not None and self.quota.state == "too_small"
 
     @property
-    def _has_quota(self) -> bool:
-        """Whether the account's quota is enough where a new account's is not."""
-        return bool(self.rule and self.rule.state == "quota" and self.quota and self.quota.state == "enough")
-
-    @property
     def availability(self) -> Availability:
         """Whether the offer can be had."""
         if self.offer.status in ("retired", "historical"):
             return "retired"
         if self.is_refused:
             return "quota"
-        return "now" if self.rule is None or self._has_quota else self.rule.state
+        return "now" if self.rule is None else self.rule.state
 
     @property
     def needs(self) -> str:
         """What is needed to get the machine; empty for nothing."""
         if self.quota is not None and self.quota.state != "enough":
             return self.quota.why
-        return "" if self.rule is None or self._has_quota else self.rule.needs
+        return "" if self.rule is None else self.rule.needs
 
 
 class Selection(Frozen):
@@ -203,8 +198,13 @@ class Selection(Frozen):
         """Return the offers, each compared with the account's quota."""
         if account is None:
             return self
-        checked = (one._replace(quota=account.check(one.offer)) for one in self.offers)
-        return replace(self, offers=tuple(checked))
+
+        def check(one: OfferContext) -> OfferContext:
+            quota, rule = account.check(one.offer), one.rule
+            is_settled = quota and quota.state == "enough" and rule and rule.state == "quota"
+            return one._replace(quota=quota, rule=None if is_settled else rule)
+
+        return replace(self, offers=tuple(map(check, self.offers)))
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:

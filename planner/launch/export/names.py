@@ -15,21 +15,13 @@ Sources of the columns of `names.csv`:
 from __future__ import annotations
 
 import csv
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
 from ...errors import NoAnswerError
 
-# Data centers of RunPod's Secure Cloud: SkyPilot 0.14.1, `sky/catalog/data_fetchers/fetch_runpod.py`.
-# The regions of its Community Cloud are countries (dstack 0.22.5, `core/backends/runpod/compute.py`).
-_SECURE = {
-    "OC-AU": [1], "CA-MTL": [1, 2, 3, 4], "EU-CZ": [1], "EU-DK": [1], "EU-FR": [1], "AP-IN": [1, 2],
-    "EUR-IS": [1, 2, 3, 4, 5], "AP-JP": [1], "EU-NL": [1], "EUR-NO": [1, 2], "EU-RO": [1], "EU-SE": [1, 2],
-    "SEA-SG": [1], "US-CA": [1, 2], "US-DE": [1], "US-GA": [1, 2], "US-IL": [1], "US-KS": [1, 2, 3], "US-MD": [1],
-    "US-MO": [1, 2], "US-NC": [1, 2], "US-NE": [1], "US-OR": [1, 2], "US-PA": [1], "US-TX": [1, 2, 3, 4, 5, 6],
-    "US-WA": [1],
-}  # fmt: skip
 ENGINES = {"dstack": "dstack"}  # others are columns of SkyPilot
 MARKETS = ("lambda", "runpod", "vast")  # with names of their own in SkyPilot
 
@@ -83,7 +75,8 @@ def list_dstack_regions(region: str, tier: str) -> list[str]:
     """
     if region != "any":
         return [region]
-    return [f"{place}-{n}" for place, numbers in _SECURE.items() for n in numbers] if tier == "secure" else []
+    tiers = tomllib.loads(files(__package__).joinpath("runpod.toml").read_text(encoding="utf-8"))
+    return list(tiers.get(tier, ()))
 
 
 def find_skypilot_name(provider: str, instance_type: str, accelerator: str) -> str:
