@@ -3,11 +3,13 @@
     python benchmarks/price_moves.py --karpenter-aws DIR --karpenter-azure DIR --karpenter-gcp DIR [--old REVISION]
 
 The three folders are clones of aws/karpenter-provider-aws, Azure/karpenter-provider-azure and
-cloudpilot-ai/karpenter-provider-gcp, which keep the vendors' price lists under version control. Marketplaces are
-compared with the rows of an old revision of this repository, notebooks with their own dated rates.
+cloudpilot-ai/karpenter-provider-gcp, which keep the vendors' price lists under version control. The GPU clouds are
+compared, each tier by itself, with the rows of an old revision of this repository and with prices of other days
+(marketplace_prices.csv), notebooks with their own dated rates.
 
 Every two dates of one machine that lie 14 days or more apart give |ln(later / earlier)| / sqrt(years between); the
-rate is their 80 % quantile, so that exp(± rate x sqrt(age in years)) is an interval of 80 %.
+rate is their 80 % quantile, or that of the pairs within half a year where it is larger, so that
+exp(± rate x sqrt(age in years)) is an interval of 80 %.
 """
 
 from __future__ import annotations
@@ -26,9 +28,13 @@ from datetime import date
 from itertools import combinations
 from pathlib import Path
 
+from gpuplan.offers.clouds import find_tier
+
 ROOT = Path(__file__).parents[1]
-MIN_DAYS, QUANTILE, DAYS_PER_YEAR = 14, 0.8, 365.25
+MIN_DAYS, NEAR_DAYS, QUANTILE, DAYS_PER_YEAR = 14, 183, 0.8, 365.25
 OLD_REVISION = "7a5953a"  # the last one with the marketplaces' prices of 2025-09-17
+TIERS_OF_2025 = {"runpod": "community", "vast": "lowest"}  # they were listed without one
+GPU_CLOUDS = ("lambda", "runpod", "vast", "verda", "scaleway", "digitalocean", "vultr", "nebius")
 AWS_TYPES = r"g4dn|g5|g6|g6e|gr6|p2|p3|p3dn|p4d|p4de|p5|p5e|p5en|trn1|trn1n|inf2"
 Key = tuple[str, ...]
 Dated = tuple[date, float]
@@ -73,19 +79,26 @@ def parse_gcp(text: str, committed: date, purchase: str) -> Found:
 
 
 def read_marketplace(provider: str, revision: str) -> dict[Key, list[Dated]]:
-    """Return the cheapest price per GPU of each accelerator, in an old revision and now."""
+    """Return the cheapest price per GPU of each accelerator and tier: in an old revision, in between, and now."""
     name = f"catalog/prices/{provider}.csv"
+    texts = [(ROOT / name).read_text()]
+    if run_git(ROOT, "ls-tree", revision, name):
+        texts.append(run_git(ROOT, "show", f"{revision}:{name}"))
     series: dict[Key, list[Dated]] = defaultdict(list)
-    for text in (run_git(ROOT, "show", f"{revision}:{name}"), (ROOT / name).read_text()):
-        lowest: dict[str, Dated] = {}
+    for text in texts:
+        lowest: dict[Key, Dated] = {}
         for row in csv.DictReader(io.StringIO(text)):
             if len(row["as_of"]) == 10 and row["purchase"] == "on_demand":
                 usd = float(row["usd_per_hour"]) / float(row["devices"])
-                known = lowest.get(row["accelerator"])
-                if known is None or usd < known[1]:
-                    lowest[row["accelerator"]] = (date.fromisoformat(row["as_of"]), usd)
-        for accelerator, dated in lowest.items():
-            series[accelerator,].append(dated)
+                key = (row["accelerator"], find_tier(row["instance_type"]) or TIERS_OF_2025.get(provider, ""))
+                if key not in lowest or usd < lowest[key][1]:
+                    lowest[key] = (date.fromisoformat(row["as_of"]), usd)
+        for key, dated in lowest.items():
+            series[key].append(dated)
+    for row in csv.DictReader((ROOT / "benchmarks/marketplace_prices.csv").open(encoding="utf-8")):
+        if row["provider"] == provider:
+            dated = (date.fromisoformat(row["as_of"]), float(row["usd_per_gpu_hour"]))
+            series[row["accelerator"], row["tier"]].append(dated)
     return series
 
 
@@ -99,24 +112,34 @@ def read_colab() -> dict[Key, list[Dated]]:
 
 
 def format_rate(name: str, series: Mapping[Key, list[Dated]]) -> str:
-    """Return a line on a price list: its rate, and what it was computed from."""
+    """Return a line on a price list: its rate, and what it was computed from.
+
+    The rate is the larger of those of all pairs and of pairs within half a year: asks of a moment differ from day
+    to day by more than a random walk over years tells.
+    """
     changes, days = [], set[date]()
     for prices in series.values():
         for (first, old), (last, new) in combinations(sorted(prices), 2):
-            if (last - first).days >= MIN_DAYS:
-                changes.append(abs(math.log(new / old)) / math.sqrt((last - first).days / DAYS_PER_YEAR))
+            if (gap := (last - first).days) >= MIN_DAYS:
+                changes.append((abs(math.log(new / old)) / math.sqrt(gap / DAYS_PER_YEAR), gap))
                 days |= {first, last}
     if not changes:
         return f"{name}: no two dates"
-    changes.sort()
-    place = QUANTILE * (len(changes) - 1)
-    low = changes[int(place)]
-    rate = low + (changes[min(int(place) + 1, len(changes) - 1)] - low) * (place - int(place))
-    moved = sum(change > 1e-9 for change in changes) / len(changes)
+    near = [change for change, gap in changes if gap <= NEAR_DAYS]
+    rate = max(compute_quantile([change for change, _ in changes]), compute_quantile(near) if near else 0.0)
+    moved = sum(change > 1e-9 for change, _ in changes) / len(changes)
     return (
-        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs of {len(series)} machines, "
-        f"{min(days)} to {max(days)}; {moved:.0%} of pairs moved"
+        f"{name}: {rate:.2f} per sqrt(year) from {len(changes)} pairs ({len(near)} near) of {len(series)} "
+        f"machines, {min(days)} to {max(days)}; {moved:.0%} of pairs moved"
     )
+
+
+def compute_quantile(values: list[float]) -> float:
+    """Return the 80 % quantile, interpolated."""
+    ordered = sorted(values)
+    place = QUANTILE * (len(ordered) - 1)
+    low = ordered[int(place)]
+    return low + (ordered[min(int(place) + 1, len(ordered) - 1)] - low) * (place - int(place))
 
 
 def main() -> None:
@@ -139,7 +162,7 @@ def main() -> None:
         for purchase in ("on_demand", "spot"):
             found = read_versions(args.karpenter_gcp, path, lambda t, d, p=purchase: parse_gcp(t, d, p))
             print(format_rate(f"gcp {purchase.replace('_', ' ')}", found))
-    for provider in ("lambda", "runpod", "vast"):
+    for provider in GPU_CLOUDS:
         print(format_rate(f"{provider} on demand", read_marketplace(provider, args.old)))
     print(format_rate("colab", read_colab()))
 

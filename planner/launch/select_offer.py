@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import NoAnswerError, UsageError
 from ..estimate_document import read_offers
 from ..offers.catalog import find_image, load_catalog
-from ..offers.clouds import COLAB, NOTEBOOKS
+from ..offers.clouds import COLAB, NOTEBOOKS, find_tier
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
 from ..predict.sharding import Sharding, read_sharding
@@ -122,21 +122,24 @@ class Renter:
 
     Args:
         joins_hosts: Whether it starts several machines for one run.
+        left_out: Tiers of marketplaces that it does not rent.
         image: Image of its machines; empty: the first of the table that serves a machine; None: not of the table.
     """
 
     title: str = "gpuplan"
     providers: tuple[str, ...] = LAUNCHABLE
     joins_hosts: bool = False
+    left_out: tuple[str, ...] = ()
     image: str | None = None
 
     def why_not(self, offer: Mapping[str, Any]) -> str:
         """Return the reason why an offer cannot be launched; empty if it can."""
         if offer["provider"] not in self.providers:
             return f"cannot be launched by {self.title} (it launches on {', '.join(self.providers)})"
-        hosts = offer.get("hosts", 1)
+        hosts, tier = offer.get("hosts", 1), find_tier(offer["instance_type"])
         reasons = (
             (offer["usd_per_hour"] is None, "has no known price"),
+            (tier in self.left_out, f"is of the tier `{tier}`, which {self.title} does not rent"),
             (hosts > 1 and not self.joins_hosts, f"has {hosts} machines, and {self.title} launches one"),
             (not offer["complete"], "is only a part of a machine"),
             (offer["memory_fits"] is False, "has too little memory for this workload"),

@@ -111,7 +111,22 @@ CLOUDS = (
     Cloud(name="colab", title="Colab", other_names=("google colab", "colaboratory")),
     Cloud(name="kaggle", title="Kaggle"),
     Cloud(name="nebius", title="Nebius"),
+    Cloud(name="verda", title="Verda", other_names=("datacrunch",)),
+    Cloud(name="scaleway", title="Scaleway"),
+    Cloud(name="digitalocean", title="DigitalOcean", other_names=("digital ocean",)),
+    Cloud(name="vultr", title="Vultr"),
+    Cloud(name="hyperstack", title="Hyperstack", other_names=("nexgen",)),
 )  # fmt: skip
 PROVIDER_ALIASES: Mapping[str, str] = {other: cloud.name for cloud in CLOUDS for other in cloud.other_names}
 TITLES: Mapping[str, str] = {cloud.name: cloud.title for cloud in CLOUDS if cloud.title}
 HYPERSCALERS = tuple(cloud.name for cloud in CLOUDS if cloud.is_hyperscaler)
+
+
+def find_tier(instance_type: str) -> str:
+    """Return the tier in which a marketplace sells a machine, in brackets after its name; empty without one.
+
+    Example:
+        >>> find_tier("NVIDIA H100 PCIe [secure]"), find_tier("g5.xlarge")
+        ('secure', '')
+    """
+    return instance_type[:-1].rpartition(" [")[2] if instance_type.endswith("]") else ""

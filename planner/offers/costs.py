@@ -25,12 +25,11 @@ from .catalog_files import (
     read_text_table,
     require_valid,
 )
-from .clouds import NOTEBOOKS, OWNED
+from .clouds import HYPERSCALERS, NOTEBOOKS, OWNED
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
 HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
-MARKETPLACES = frozenset({"coreweave", "lambda", "nebius", "runpod", "vast"})
 ANY_PROVIDER = "any"
 NotNegative = Annotated[float, Constraint(ge=0)]
 NotNegativeDecimal = Annotated[Decimal, Constraint(ge=0)]
@@ -128,7 +127,7 @@ def classify_host(provider: str, instance_type: str, *, kind: str | None) -> Hos
         return "local"
     if provider in NOTEBOOKS:
         return "notebook"
-    if provider in MARKETPLACES:
+    if provider not in HYPERSCALERS:
         return "marketplace"
     return "tpu" if kind == "tpu" else "vm"
 

@@ -128,6 +128,7 @@ class Accelerator(Row):
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
     link_gb_per_s_total: Positive | None = None  # NVLink or equivalent, both directions, all links of a device
+    bridged: bool = False  # these links join pairs of cards by a bridge, not all of a machine
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()
@@ -290,11 +291,12 @@ class AvailabilityRule(DatedRow):
     instance_type: Pattern = ".*"
     accelerator: Pattern = ".*"
     purchase: Purchase | None = None
+    regions: tuple[str, ...] = ()  # empty: all
     state: Availability
     needs: str = ""
 
     def matches(self, offer: Offer) -> bool:
-        """Return whether the rule is about an offer."""
+        """Return whether the rule is about an offer, in some region."""
         return self.purchase in (None, offer.purchase) and all(
             re.fullmatch(getattr(self, name), getattr(offer, name))
             for name in ("provider", "instance_type", "accelerator")

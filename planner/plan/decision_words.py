@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..offers.clouds import NOTEBOOKS, TITLES
+from ..offers.clouds import NOTEBOOKS, TITLES, find_tier
 from ..units import GIB, Interval, format_device, format_duration, format_duration_range, format_short
 from .timeline import TRAINING
 
@@ -49,7 +49,8 @@ def name_machine(*, provider: str, instance_type: str, accelerator: str, devices
     if provider in NOTEBOOKS:
         plan = next((f" ({plan})" for plan in PAID_PLANS if instance_type.startswith(f"{provider}-{plan}-")), "")
         return f"{place} {device}{plan}"
-    return f"{device} on {place}{' spot' if purchase == 'spot' else ''}"
+    tier = find_tier(instance_type)
+    return " ".join(filter(None, (device, "on", place, tier, "spot" if purchase == "spot" else "")))
 
 
 def describe_misfit(estimate: Estimate) -> str:

@@ -89,14 +89,12 @@ def _mark_takable(offers: OfferTable, known: Mask, question: Question, *, one_de
     What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
     has nothing else.
     """
-    import numpy as np
-
     if one_device and not (question.filters.devices and min(question.filters.devices) > 1):
         known = known & offers.of_offers(lambda one: one.offer.devices <= 1, bool)
-    states = offers.of_offers(lambda one: one.availability, object)
-    had, offers.refused = known & ~np.isin(states, [*NEVER_TAKEN, "quota"]), known & (states == "quota")
-    is_named_only = question.filters.accelerators and not had.any() and not offers.refused.any()
-    offers.takable = known if is_named_only else had
+    refused = known & offers.of_offers(lambda one: one.is_refused, bool)
+    had = known & ~refused & ~offers.of_offers(lambda one: one.availability in NEVER_TAKEN, bool)
+    is_named_only = question.filters.accelerators and not had.any() and not refused.any()
+    offers.takable, offers.refused = known if is_named_only else had, refused
 
 
 class Bounds(NamedTuple):

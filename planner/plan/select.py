@@ -198,8 +198,13 @@ class Selection(Frozen):
         """Return the offers, each compared with the account's quota."""
         if account is None:
             return self
-        checked = (one._replace(quota=account.check(one.offer)) for one in self.offers)
-        return replace(self, offers=tuple(checked))
+
+        def check(one: OfferContext) -> OfferContext:
+            quota, rule = account.check(one.offer), one.rule
+            is_settled = quota and quota.state == "enough" and rule and rule.state == "quota"
+            return one._replace(quota=quota, rule=None if is_settled else rule)
+
+        return replace(self, offers=tuple(map(check, self.offers)))
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:
@@ -300,7 +305,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], OfferContext] = {}
-    rules: dict[tuple[str, str, str], AvailabilityRule | None] = {}
+    rules: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
@@ -310,7 +315,8 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
             limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
             known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
         if (kind := (*machine, offer.purchase)) not in rules:
-            rules[kind] = next((rule for rule in catalog.availability if rule.matches(offer)), None)
-        return OfferContext(offer, *known[machine][1:5], None, rules[kind])
+            rules[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+        found = (rule for rule in rules[kind] if not rule.regions or offer.region in rule.regions)
+        return OfferContext(offer, *known[machine][1:5], None, next(found, None))
 
     return describe

@@ -20,7 +20,6 @@ MESH_SHARES: Mapping[str, Mapping[int, float]] = {
     "Volta": {2: 1 / 6, 3: 2 / 6, 4: 4 / 6},
 }
 DIES_PER_SLOT = {"K80": 2}
-BRIDGED = frozenset({"A30", "A40", "A6000", "RTX3090", "H100-NVL", "GH200"})  # no NVLink among many
 
 
 class HostSpec(Frozen):
@@ -109,7 +108,7 @@ def _usual_topology(accelerator: Accelerator) -> Topology:
     if accelerator.ici_gbit_per_s_per_direction:
         return "ici"
     joined = accelerator.link_gb_per_s_total and not accelerator.name.endswith("-PCIe")
-    if not joined or accelerator.name in BRIDGED:
+    if not joined or accelerator.bridged:
         return "pcie"
     return "cube mesh" if accelerator.architecture in MESH_SHARES else "switch"
 

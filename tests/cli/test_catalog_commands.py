@@ -44,7 +44,7 @@ def test_offers_as_json_are_the_whole_catalog() -> None:
     document = validated(invoke("offers", "--json"), "gpuplan.offers.json")
 
     assert document["schema"] == "gpuplan.offers/1"
-    assert len(document["offers"]) == 3709 + 39 + 1
+    assert len(document["offers"]) == 3854 + 39 + 1
     assert all(list(offer)[: len(CONTRACT_KEYS)] == CONTRACT_KEYS for offer in document["offers"])
 
 
@@ -84,7 +84,7 @@ def test_offers_in_a_pipe_are_tsv() -> None:
     """Header and rows, every column, full precision."""
     rows = list(csv.DictReader(io.StringIO(invoke("offers", "--provider", "vast").stdout), delimiter="\t"))
 
-    assert len(rows) == 25
+    assert len(rows) == 47
     assert list(rows[0])[: len(CONTRACT_KEYS)] == CONTRACT_KEYS
     assert {row["region"] for row in rows} == {"any"}
 
@@ -139,7 +139,7 @@ def test_catalog_check_of_the_packaged_catalog(monkeypatch: pytest.MonkeyPatch) 
     result = invoke("catalog", "check")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "ok: 3709 prices of 8 providers, 54 accelerators\n"
+    assert result.stderr == "ok: 3854 prices of 13 providers, 81 accelerators\n"
 
 
 def test_catalog_check_lists_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_file_in_skypilot_s_format_is_imported(home: Path, gpuplan: Callable[.
 
     assert (without.code, done.code) == (2, 1)
     assert "`--from` needs exactly one provider" in without.err
-    assert "1 prices instead of 24" in done.err, "a file of two machines replaces no list of twenty-four"
+    assert "1 prices instead of 45" in done.err, "a file of two machines replaces no list of forty-five"
     assert "left out: runpod: unknown accelerators (1): X9; to add: accelerators.toml" in done.err
 
 

@@ -174,7 +174,7 @@ def test_the_screens(
 
 def is_takable(row: dict[str, Any]) -> bool:
     """Return whether an offer can be had and runs the work."""
-    is_had = row["availability"] not in ("reserved", "unlisted", "retired", "quota")
+    is_had = row["availability"] not in ("reserved", "unlisted", "retired")
     runs = row["memory_fits"] is True and row["runs"] is not False
     return is_had and runs and row["complete"] and row["total_usd"] is not None
 
@@ -205,6 +205,7 @@ def test_estimate_breakeven_report_and_json_agree(
         offer = read_offers(estimate)[decision["recommended"]["offer"]]
         assert offer["instance_type"] == decision["recommended"]["instance_type"]
         assert offer["memory_fits"]
+        assert offer["availability"] not in ("reserved", "unlisted", "retired")
         keeping = [float(row["total_usd"]) for row in read_offers(estimate) if is_takable(row)]
         if "--deadline" not in asked.line:
             assert float(decision["recommended"]["total_usd"]) == pytest.approx(min(keeping))

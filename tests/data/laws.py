@@ -60,7 +60,7 @@ MIN_SPOT_SHARE = Decimal("0.08")  # of the on-demand price; the lowest that was 
 MAX_REGION_RATIO = Decimal("2.5")  # to the median of a machine's regions; read: 0.75 to 1.8
 MIN_SPOT_REGION_RATIO = Decimal("0.25")  # of the median of a machine's regions; read: 0.27 and more
 MIN_REGIONS = 3
-MAX_VENDOR_RATIO = 5  # a vendor's cheapest machine with a chip, to the median of all vendors
+MAX_VENDOR_RATIO = 8  # a vendor's cheapest machine with a chip, to the median of all vendors
 MIN_VENDOR_RATIO = Decimal(1) / 25  # marketplaces sell old chips at a twentieth of the list price
 MIN_STEP_RATIO = Decimal("0.5")  # a later chip to an earlier one, each vendor's cheapest
 # Chips of one line in the order in which they were sold: a later one is not cheaper by half.

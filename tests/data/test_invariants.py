@@ -100,7 +100,7 @@ def copy_of(file: str, name: str) -> Edit:
 
 T4_SPOT = {"instance_type": "attach:T4", "region": "us-central1", "purchase": "spot"}
 V3_8 = {"instance_type": "tpu-v3-8", "region": "us-central1"}
-VAST = {"instance_type": "1x Tesla P40"}
+VAST = {"instance_type": "1x Tesla P40 [lowest]"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ CASES = [
     Case("check_accelerator_is_known", cell("vast.csv", VAST, "accelerator", "P41"), "prices/vast.csv",
          "accelerator", "`P41` is not in accelerators.toml"),
     Case("check_no_duplicate_offers", repeat_last_row("vast.csv"), "prices/vast.csv", "instance_type",
-         "is the same offer as in line 26"),
+         "is the same offer as in line 48"),
     Case("check_rows_are_sorted", swap_first_rows("vast.csv"), "prices/vast.csv", "instance_type", "out of order"),
     Case("check_region_format", cell("gcp.csv", V3_8, "region", "us-east-1"), "prices/gcp.csv",
          "region", "`us-east-1` does not match the region pattern of Google Cloud"),

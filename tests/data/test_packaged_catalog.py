@@ -11,14 +11,15 @@ from data.laws import find_broken_laws
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import Catalog, find_device, find_price_files, load_catalog, resolve_accelerator
 from gpuplan.offers.check import check_catalog
-from gpuplan.offers.rows import Offer
+from gpuplan.offers.rows import AvailabilityRule, Offer
 
 # One row a purchase option. Each machine has an on-demand row, without a price where none is published (p5e and
 # trn2 are sold as spot or capacity blocks only, a3-ultragpu-8g in europe-west4 as spot).
 ROWS = {
-    "aws": 1244, "azure": 851, "coreweave": 13, "gcp": 1523, "lambda": 23, "nebius": 6, "runpod": 24, "vast": 25,
+    "aws": 1250, "azure": 912, "coreweave": 13, "digitalocean": 6, "gcp": 1522, "hyperstack": 5, "lambda": 23,
+    "nebius": 6, "runpod": 45, "scaleway": 5, "vast": 47, "verda": 14, "vultr": 6,
 }  # fmt: skip
-ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2436, 2433, 1273
+ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2577, 2574, 1277
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_no_law_is_broken(catalog: Catalog) -> None:
     report = check_catalog(catalog.folder, today=max(date.today(), date(2026, 11, 23)))
 
     assert [str(finding) for finding in report.findings] == []
-    assert (report.accelerators, report.offers, report.providers) == (54, sum(ROWS.values()), len(ROWS))
+    assert (report.accelerators, report.offers, report.providers) == (81, sum(ROWS.values()), len(ROWS))
 
 
 def test_every_offer_that_was_read_is_there(catalog: Catalog) -> None:
@@ -124,6 +125,45 @@ def test_a_k80_is_one_die(catalog: Catalog) -> None:
     assert counts == {"p2.xlarge": 1, "p2.8xlarge": 8, "p2.16xlarge": 16}
 
 
+AVAILABILITY = [
+    ("a3-highgpu-1g", "us-central1", "on_demand", "reserved"),
+    ("a3-highgpu-1g", "us-central1", "spot", "spot"),
+    ("a4-highgpu-8g", "us-central1", "on_demand", "reserved"),
+    ("a3-highgpu-8g", "us-central1", "on_demand", "scarce"),
+    ("p5.48xlarge", "us-west-1", "on_demand", "reserved"),
+    ("p5.48xlarge", "us-east-1", "on_demand", "scarce"),
+    ("trn2.3xlarge", "sa-east-1", "on_demand", "reserved"),
+    ("g5.xlarge", "us-east-1", "on_demand", "quota"),
+    ("m5.xlarge", "us-east-1", "on_demand", "now"),
+    ("tpu-v5litepod-1", "us-central1", "on_demand", "quota"),
+    ("kaggle-free-t4x2", "any", "on_demand", "account"),
+    ("NVIDIA H100 80GB HBM3 [secure]", "any", "on_demand", "now"),
+    ("NVIDIA H100 80GB HBM3 [community]", "any", "on_demand", "now"),
+    ("1x RTX 4090 [lowest]", "any", "on_demand", "scarce"),
+    ("1x H100 SXM [verified]", "any", "on_demand", "now"),
+]
+
+
+def test_whether_every_machine_can_be_had_is_stated(catalog: Catalog) -> None:
+    """Each instance type in each region has a rule or a default of its provider, with a source and a date."""
+    states: dict[tuple[str, str, str], str] = {}
+    known: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
+    for offer in catalog.offers:
+        kind = (offer.provider, offer.instance_type, offer.purchase)
+        if kind not in known:
+            known[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+        if offer.status not in ("retired", "historical"):
+            rule = next(rule for rule in known[kind] if not rule.regions or offer.region in rule.regions)
+            assert rule.source
+            assert rule.as_of
+            states[offer.key] = rule.state
+
+    assert len(states) > 3000
+    assert {key: states[key[:3]] for key in AVAILABILITY} == {key: key[3] for key in AVAILABILITY}
+    regions = {region for rule in catalog.availability for region in rule.regions}
+    assert regions <= {offer.region for offer in catalog.offers}
+
+
 def test_parts_of_machines_are_marked(catalog: Catalog) -> None:
     """A GCP add-on is a GPU without a host: not complete, and its vCPUs and memory are unknown, not 0."""
     parts = [offer for offer in catalog.offers if not offer.complete]
@@ -177,8 +217,8 @@ def test_every_source_is_spelled_out_and_used(catalog: Catalog) -> None:
 
 
 def test_the_newest_price_dates_the_catalog(catalog: Catalog) -> None:
-    """Nebius' prices of 2026-10-24 are the newest numbers; free plans do not date a price."""
-    assert catalog.as_of == "2026-10-24"
+    """A spot price of Azure of 2026-11-18 is the newest number; free plans do not date a price."""
+    assert catalog.as_of == "2026-11-18"
 
 
 @pytest.mark.parametrize(

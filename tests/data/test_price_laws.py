@@ -60,11 +60,12 @@ PLANTED = [
     Planted("aws", ("p5.48xlarge", "ap-northeast-2", "on_demand"), {"usd_per_hour": "7.59"},
             "usd_per_hour", REGION),
     Planted("aws", ("p5en.48xlarge", "eu-north-1", "spot"), {"usd_per_hour": "6.01"}, "usd_per_hour", REGION),
-    Planted("runpod", ("NVIDIA L40S", "any", "on_demand"), {"usd_per_hour": "0.0079"}, "usd_per_hour", VENDOR),
-    Planted("lambda", ("gpu_1x_rtx6000", "any", "on_demand"), {"usd_per_hour": "6900"}, "usd_per_hour",
+    Planted("runpod", ("NVIDIA L40S [community]", "any", "on_demand"), {"usd_per_hour": "0.0079"},
+            "usd_per_hour", VENDOR),
+    Planted("lambda", ("gpu_1x_a6000", "any", "on_demand"), {"usd_per_hour": "6900"}, "usd_per_hour",
             "out of bounds"),
     Planted("coreweave", ("rtxp6000-8x", "any", "on_demand"), {"usd_per_hour": "700"}, "usd_per_hour", VENDOR),
-    Planted("vast", ("1x H100 SXM", "any", "on_demand"), {"usd_per_hour": "0.19"}, "usd_per_hour", ORDER),
+    Planted("vast", ("1x H100 SXM [lowest]", "any", "on_demand"), {"usd_per_hour": "0.19"}, "usd_per_hour", ORDER),
     Planted("coreweave", ("gd-8xh200ib-i128", "any", "spot"), {"usd_per_hour": "4.4"}, "usd_per_hour", ORDER),
 ]  # fmt: skip
 
@@ -135,3 +136,23 @@ def test_a_source_that_is_no_address_is_found(folder: Path) -> None:
     (found,) = [f for f in find_all(folder) if f.file == "sources.toml"]
 
     assert (found.field, found.message) == ("made-up", "does not begin with an address")
+
+
+def test_prices_checked_against_a_second_source_stand_in_the_catalog() -> None:
+    """Each is packaged at that price; `equal` says whether the second is within 0.1 %, else why not."""
+    with (Path(__file__).parents[2] / "docs" / "price-checks.csv").open(newline="") as stream:
+        checks = list(csv.DictReader(stream))
+    with as_file(files("gpuplan.catalog")) as packaged:
+        rows = {(row["provider"], *key_of(row)): row for row in read_all(packaged)}
+
+    assert len(checks) >= 40
+    for check in checks:
+        row = rows[check["provider"], *key_of(check)]
+        first, second = float(row["usd_per_hour"]), float(check["second_usd_per_hour"])
+        assert (row["usd_per_hour"], row["as_of"]) == (check["usd_per_hour"], check["as_of"])
+        assert (abs(first / second - 1) < 0.001) == (check["equal"] == "yes") == (check["why_not"] == "")
+
+
+def read_all(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of all price files, with their provider."""
+    return [{"provider": p.stem, **row} for p in (folder / "prices").glob("*.csv") for row in read(folder, p.stem)]

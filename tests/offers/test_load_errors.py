@@ -30,15 +30,15 @@ def spoil(folder: Path, file: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (",0.11,", ",0.1l,", "prices/vast.csv, line 26, `usd_per_hour`: .*decimal.* \\(got `0.1l`\\)"),
-        (",any,on_demand,0.11", ",any,ondemand,0.11", "line 26, `purchase`: .*'on_demand' or 'spot'"),
+        (",0.11,", ",0.1l,", "prices/vast.csv, line 48, `usd_per_hour`: .*decimal.* \\(got `0.1l`\\)"),
+        (",any,on_demand,0.11", ",any,ondemand,0.11", "line 48, `purchase`: .*'on_demand' or 'spot'"),
         (
-            "x Tesla V100 32GB,V100-32GB,1",
-            "x Tesla V100 32GB,V100-32GB,-1",
-            "line 26, `devices`: .*greater than 0",
+            "x Tesla V100 32GB [lowest],V100-32GB,1",
+            "x Tesla V100 32GB [lowest],V100-32GB,-1",
+            "line 48, `devices`: .*greater than 0",
         ),
-        ("1x Tesla V100 32GB,V100-32GB", "1x Tesla V100 32GB", "line 26, `columns`: 13 cells where 14"),
-        ("0.11,2026-10-04", "0.11,yesterday", "line 26, `as_of`: "),
+        ("1x Tesla V100 32GB [lowest],V100-32GB", "1x Tesla V100 32GB", "line 48, `columns`: 13 cells where 14"),
+        ("0.11,2026-10-04", "0.11,yesterday", "line 48, `as_of`: "),
         (",true,active,", ",true,sold out,", "line 2, `status`: "),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_provider_without_two_dates_has_the_rate_of_any() -> None:
     """CoreWeave was read once."""
     rate = TERMS.price_half_width(make_offer("T4", provider="coreweave", price_as_of="2025-11-25"))
 
-    assert rate == pytest.approx(0.46, abs=0.001)
+    assert rate == pytest.approx(0.45, abs=0.001)
 
 
 def offer(name: str, usd: str, as_of: str, **changes: Any) -> Offer:
@@ -109,15 +109,15 @@ def ask(*offers: Offer) -> Estimate:
 
 
 def test_an_old_price_does_not_decide_alone() -> None:
-    """By hand: $1.00 of a year ago may be $1.92 today (0.65 a root of a year): the $1.20 of today is taken.
+    """By hand: $1.00 of a year ago may be $3.00 today (1.10 a root of a year): the $1.20 of today is taken.
 
-    $3.00 of today is out of that range, and two recent prices are compared as they are.
+    $4.00 of today is out of that range, and two recent prices are compared as they are.
     """
     old, new = offer("A", "1", "2025-11-25"), offer("B", "1.2", "2026-11-24")
 
     for offers, taken in (
         ((old, new), "B"),
-        ((old, offer("B", "3", "2026-11-24")), "A"),
+        ((old, offer("B", "4", "2026-11-24")), "A"),
         ((offer("A", "1", "2026-11-20"), new), "A"),
     ):
         answer = ask(*offers)

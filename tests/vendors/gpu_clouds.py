@@ -8,12 +8,20 @@ from https://docs.runpod.io/references/gpu-types. Vast: https://docs.vast.ai/api
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .server import Asked
 
-__all__ = ["LAMBDA_TYPES", "RUNPOD_TYPES", "VAST_OFFERS", "instance_types", "search", "types_of_gpu"]
+__all__ = [
+    "LAMBDA_TYPES",
+    "RUNPOD_SECURE",
+    "RUNPOD_TYPES",
+    "VAST_OFFERS",
+    "instance_types",
+    "search",
+    "types_of_gpu",
+]
 
 # name, description of the GPU, cents an hour, vCPUs, GiB, GPUs, accelerator in the catalog
 LAMBDA_TYPES: Sequence[tuple[str, str, int, int, int, int, str]] = (
@@ -39,24 +47,32 @@ LAMBDA_TYPES: Sequence[tuple[str, str, int, int, int, int, str]] = (
     ("gpu_8x_v100", "Tesla V100 (16 GB)", 632, 92, 448, 8, "V100-16GB"),
 )
 
-# id, display name, GB, price, bid, stock, accelerator in the catalog
-RUNPOD_TYPES: Sequence[tuple[str, str, int, float, float | None, str | None, str | None]] = (
+# id, display name, GB, price and spot price in the Community Cloud, stock, accelerator in the catalog
+RUNPOD_TYPES: Sequence[tuple[str, str, int, float | None, float | None, str | None, str | None]] = (
     ("AMD Instinct MI300X OAM", "MI300X", 192, 2.39, None, "Low", "MI300X"),
     ("NVIDIA A100 80GB PCIe", "A100 PCIe", 80, 1.19, 1.19, "Low", "A100-80GB-PCIe"),
     ("NVIDIA A100-SXM4-80GB", "A100 SXM", 80, 1.39, 0.95, "High", "A100-80GB"),
-    ("NVIDIA A40", "A40", 48, 0.35, 0.24, "Medium", "A40"),
+    ("NVIDIA A40", "A40", 48, None, None, "Medium", "A40"),
     ("NVIDIA B200", "B200", 180, 5.98, None, None, "B200"),  # out of stock
     ("NVIDIA B300 SXM6 AC", "B300", 288, 6.94, None, "Low", "B300"),
-    ("NVIDIA GeForce RTX 3070", "RTX 3070", 8, 0.13, 0.07, "Low", None),
     ("NVIDIA GeForce RTX 4090", "RTX 4090", 24, 0.34, 0.2, "High", "RTX4090"),
     ("NVIDIA H100 80GB HBM3", "H100 SXM", 80, 2.69, 1.75, "High", "H100-SXM"),
     ("NVIDIA H100 NVL", "H100 NVL", 94, 2.59, None, "Low", "H100-NVL"),
     ("NVIDIA H200 NVL", "NVIDIA H200 NVL", 143, 3.79, None, "Low", "H200-NVL"),
+    ("NVIDIA RTX 2000 Ada Generation", "RTX 2000 Ada", 16, 0.24, 0.12, "Low", None),
     ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada", 48, 0.74, 0.4, "Low", "RTX6000Ada"),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000", 96, 1.69, None, "Low", "RTXPRO6000"),
     ("Tesla V100-SXM2-16GB", "V100 SXM2", 16, 0.23, 0.1, "Low", "V100-16GB"),
     ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB", 32, 0.29, None, "Low", "V100-32GB"),
 )
+
+# Prices in the Secure Cloud, on demand and spot.
+RUNPOD_SECURE: Mapping[str, tuple[float, float | None]] = {
+    "NVIDIA A40": (0.44, 0.24),
+    "NVIDIA A100-SXM4-80GB": (1.79, None),
+    "NVIDIA B200": (6.79, None),
+    "NVIDIA H100 80GB HBM3": (3.99, 1.95),
+}
 
 # name, MiB of memory, GPUs, price without storage, bid, name in the catalog, accelerator in the catalog
 VAST_OFFERS: Sequence[tuple[str, int, int, float, float, str, str | None]] = (
@@ -73,7 +89,7 @@ VAST_OFFERS: Sequence[tuple[str, int, int, float, float, str, str | None]] = (
     ("Tesla T4", 15360, 1, 0.1489, 0.08, "1x Tesla T4", "T4"),
     ("Tesla V100", 16384, 1, 0.0822, 0.05, "1x Tesla V100 16GB", "V100-16GB"),
     ("Tesla V100", 32768, 1, 0.0985, 0.06, "1x Tesla V100 32GB", "V100-32GB"),
-    ("RTX 3060", 12288, 1, 0.05, 0.03, "1x RTX 3060", None),
+    ("RTX 5060", 8192, 1, 0.05, 0.03, "1x RTX 5060", None),
 )
 
 
@@ -110,10 +126,11 @@ def types_of_gpu(asked: Asked) -> dict[str, Any] | None:
             "gpuTypes": [
                 {
                     "id": name, "displayName": display, "memoryInGb": gb,
-                    "lowestPrice": {
-                        "uninterruptablePrice": usd if stock else None,
-                        "minimumBidPrice": bid if stock else None, "stockStatus": stock,
-                    },
+                    "secureCloud": name in RUNPOD_SECURE, "communityCloud": usd is not None,
+                    "communityPrice": usd, "communitySpotPrice": bid,
+                    "securePrice": RUNPOD_SECURE.get(name, (0.0, None))[0],
+                    "secureSpotPrice": RUNPOD_SECURE.get(name, (0.0, None))[1],
+                    "lowestPrice": {"stockStatus": stock},
                 }
                 for name, display, gb, usd, bid, stock, _ in RUNPOD_TYPES
             ]

@@ -27,7 +27,7 @@ LONGEST_CAP_S = 30 * 24 * 3600
 _Run = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}(-[1-9][0-9]{0,5})?$")]
 _Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 _Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
-_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+:-]{0,99}$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+:-]{0,99}( \[[a-z]+\])?$")]
 _Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
 _Source = Annotated[
     str, StringConstraints(pattern=r"^(folder:/|(git|s3|gs|image):)[^\x00-\x1f\x7f]*$", max_length=2000)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
-from ...offers.clouds import CLOUDS, HYPERSCALERS
+from ...offers.clouds import CLOUDS, HYPERSCALERS, find_tier
 from ...offers.kinetic import find_kinetic_name
 from ...plan.money import compute_rental_usd
 from ...units import Interval, format_duration_range, format_usd
 from ..clouds.google.options import runtime_version
 from ..select_offer import Renter
-from .names import describe_shared_name, find_engine_name, find_skypilot_name
+from .names import describe_shared_name, find_engine_name, find_skypilot_name, list_dstack_regions
 from .task import BY_ACCELERATOR, CHIPS_PER_HOST, KILL_AFTER_S, ExportTask, require_gpu_hosts
 
 RAY_VERSION = "2.46.0"
@@ -90,7 +90,7 @@ def _select_nodes(task: ExportTask) -> dict[str, str]:
 
 
 RENTING = tuple(cloud.name for cloud in CLOUDS if cloud.is_rented)
-PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day
+PRICE_ROOM = 1.1  # engines compare with their own prices, read on another day
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:@([\w./-]+))?")
 
 Values = dict[str, Any]
@@ -119,9 +119,12 @@ def find_skypilot_values(task: ExportTask) -> Values:
     if not task.tpu and (by_name or (provider == "gcp" and offer.accelerator != "CPU")):
         name = find_skypilot_name(provider, typed, offer.accelerator)
         names["accelerators"] = f"{name}:{task.devices}"
+        if tier := find_tier(typed) if provider == "runpod" else "":  # sky/provision/runpod/utils.py, `cloud_type`
+            names |= {"instance_type": f"{task.devices}x_{name}_{tier.upper()}", "accelerators": None}
     return {
         "infra": provider if offer.region == "any" else f"{provider}/{offer.region}",
         **names,
+        "max_usd_per_hour": round(float(offer.usd_per_hour) * PRICE_ROOM, 4) if by_name else None,
         "shared_names": describe_shared_name(offer.accelerator, "vast") if provider == "vast" else (),
     }
 
@@ -145,6 +148,8 @@ def find_dstack_values(task: ExportTask) -> Values:
         "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else task.machine[0],
         "shared_names": describe_shared_name(offer.accelerator, "dstack") if by_name else (),
         "max_usd_per_hour": float(offer.usd_per_hour) * PRICE_ROOM,
+        "regions": list_dstack_regions(offer.region, find_tier(offer.instance_type)),
+        "needs_community": find_tier(offer.instance_type) == "community",
     }
 
 
@@ -216,7 +221,13 @@ ENGINES = {
         providers=("gcp",),
         sources=("folder",),
     ),
-    "skypilot": Engine(title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True),
+    "skypilot": Engine(
+        title="SkyPilot",
+        template="skypilot",
+        find_values=find_skypilot_values,
+        joins_hosts=True,
+        left_out=("community",),
+    ),
     "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
     "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
     "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),

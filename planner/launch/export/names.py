@@ -16,6 +16,7 @@ Sources of the columns of `names.csv`:
 from __future__ import annotations
 
 import csv
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -64,6 +65,19 @@ def describe_shared_name(accelerator: str, column: str) -> tuple[str, ...]:
     if not others:
         return ()
     return (f"{engine}'s name `{name}` also means {', '.join(others)}: check what it offers before you confirm",)
+
+
+def list_dstack_regions(region: str, tier: str) -> list[str]:
+    """Return the regions to rent in: the offer's, or those of its tier; empty for all.
+
+    Example:
+        >>> list_dstack_regions("us-east-1", ""), len(list_dstack_regions("any", "secure"))
+        (['us-east-1'], 48)
+    """
+    if region != "any":
+        return [region]
+    tiers = tomllib.loads(files(__package__).joinpath("runpod.toml").read_text(encoding="utf-8"))
+    return list(tiers.get(tier, ()))
 
 
 def find_skypilot_name(provider: str, instance_type: str, accelerator: str) -> str:

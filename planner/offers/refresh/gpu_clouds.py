@@ -2,7 +2,8 @@
 
 Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod
 (https://graphql-spec.runpod.io) and Vast (https://docs.vast.ai/api-reference/search/search-offers) are
-marketplaces: an offer stands for the lowest price of a GPU that can be rented now.
+marketplaces. RunPod has a price in each tier, `[secure]` (its own data centers) and `[community]` (others'
+hosts); Vast's verified hosts give the one lowest ask, `[lowest]`, and the median of all, `[verified]`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
 
 
 REGION = "any"  # one price for all regions; availability changes by the minute
-NOTE = "marketplace: the lowest listed price"
 RUNPOD = "https://api.runpod.io"
-RUNPOD_PRICES: Mapping[Purchase, str] = {"on_demand": "uninterruptablePrice", "spot": "minimumBidPrice"}
+RUNPOD_PRICES: Mapping[tuple[str, Purchase], str] = {
+    ("secure", "on_demand"): "securePrice",
+    ("secure", "spot"): "secureSpotPrice",
+    ("community", "on_demand"): "communityPrice",
+    ("community", "spot"): "communitySpotPrice",
+}
 RUNPOD_QUERY = """
-query { gpuTypes { id displayName memoryInGb
-  lowestPrice(input: {gpuCount: 1}) { uninterruptablePrice minimumBidPrice stockStatus } } }
+query { gpuTypes { id displayName memoryInGb secureCloud communityCloud
+  securePrice secureSpotPrice communityPrice communitySpotPrice
+  lowestPrice(input: {gpuCount: 1}) { stockStatus } } }
 """
 VAST = "https://console.vast.ai"
 COUNTS = (1, 2, 4, 8)  # numbers of GPUs per machine that get a row
@@ -82,7 +88,7 @@ class _GpuCloud(PriceSource):
 
 
 class RunPod(_GpuCloud):
-    """GraphQL list of GPU types: the lowest price and bid of one GPU, of the types in stock."""
+    """GraphQL list of GPU types: the prices of one GPU in both tiers, of the types in stock."""
 
     name = "runpod-api"
     provider = label = "runpod"
@@ -96,54 +102,60 @@ class RunPod(_GpuCloud):
             return [row for gpu in data["data"]["gpuTypes"] for row in self._list_prices(gpu, url)]
 
     def _list_prices(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
-        """Yield the prices of a GPU type, or its name if there is no stock or price."""
+        """Yield the prices of a GPU type in its tiers, or its name if there is no stock or price."""
         name, lowest = str(gpu["id"]), gpu["lowestPrice"] or {}
-        if not lowest.get("stockStatus") or not any(lowest.get(field) for field in RUNPOD_PRICES.values()):
+        prices = {key: gpu.get(field) for key, field in RUNPOD_PRICES.items() if gpu.get(f"{key[0]}Cloud")}
+        if not lowest.get("stockStatus") or not any(prices.values()):
             yield LeftOut(reason="not for sale", name=name)
             return
         accelerator = _resolve(self._specs.names, name, gpu.get("memoryInGb")) or name
-        for purchase, field in RUNPOD_PRICES.items():
-            if lowest.get(field):
-                usd, sku = parse_decimal(lowest[field], what=f"{field} of {name}"), str(gpu["displayName"])
-                yield _build_price(name, (accelerator, 1, purchase), usd, sku, url)
+        for (tier, purchase), price in prices.items():
+            if price:
+                usd, sku = parse_decimal(price, what=f"{tier} price of {name}"), str(gpu["displayName"])
+                note = f"RunPod's {tier} cloud"
+                yield _build_price(f"{name} [{tier}]", (accelerator, 1, purchase), (usd, sku), url, note)
 
 
 class Vast(_GpuCloud):
-    """Search of Vast offers, in order of price: the lowest price and bid for each GPU model and count."""
+    """Search of offers of verified hosts, in order of price: lowest and median for each GPU model and count."""
 
     name = "vast-api"
     provider = label = "vast"
 
     def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return the lowest price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
+        """Return the lowest and the median price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
         url = f"{request.endpoint(self.name, VAST)}/api/v0/bundles/"
         with reading("Vast's response"):
-            return list(self._find_lowest(_read_vast_offers(url, http), url))
+            return list(self._summarize(_read_vast_offers(url, http), url))
 
-    def _find_lowest(self, offers: Iterable[dict[str, Any]], url: str) -> Iterator[ListedPrice]:
-        """Yield the lowest on-demand price and the lowest bid for each GPU model and count."""
-        lowest: dict[tuple[str, str | None, int, Purchase], tuple[Decimal, str]] = {}
+    def _summarize(self, offers: Iterable[dict[str, Any]], url: str) -> Iterator[ListedPrice]:
+        """Yield the lowest and the median ask and bid for each GPU model and count."""
+        asks: dict[tuple[str, str | None, int, Purchase], list[tuple[Decimal, str]]] = {}
         prices: tuple[tuple[Purchase, str], ...] = (("on_demand", "dph_base"), ("spot", "min_bid"))
         for offer in offers:
             if offer["num_gpus"] not in COUNTS:
                 continue
             name, accelerator = self._identify(str(offer["gpu_name"]), _nominal_gb(offer.get("gpu_ram")))
             for purchase, field in prices:
-                if not offer.get(field):
-                    continue
-                usd = parse_decimal(offer[field], what=f"{field} of {offer['id']}")
-                key = (name, accelerator, int(offer["num_gpus"]), purchase)
-                if usd > 0 and (key not in lowest or usd < lowest[key][0]):
-                    lowest[key] = (usd, str(offer["id"]))
-        for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
-            rounded = usd.quantize(Decimal("0.0001"))
-            yield _build_price(f"{count}x {name}", (accelerator or name, count, purchase), rounded, sku, url)
+                usd = parse_decimal(offer.get(field) or 0, what=f"{field} of {offer['id']}")
+                if usd > 0:
+                    key = (name, accelerator, int(offer["num_gpus"]), purchase)
+                    asks.setdefault(key, []).append((usd, str(offer["id"])))
+        for (name, accelerator, count, purchase), found in asks.items():
+            found.sort()
+            for tier, (usd, sku) in (("lowest", found[0]), ("verified", found[(len(found) - 1) // 2])):
+                note = f"{'the lowest' if tier == 'lowest' else 'median'} of {len(found)} asks of verified hosts"
+                machine = (accelerator or name, count, purchase)
+                rounded = usd.quantize(Decimal("0.0001"))
+                yield _build_price(f"{count}x {name} [{tier}]", machine, (rounded, sku), url, note)
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
         """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
         accelerator = _resolve(self._specs.names, name, memory_gb)
         needs_memory = accelerator is not None and _resolve(self._specs.names, name, None) != accelerator
-        return (f"{name} {memory_gb}GB" if needs_memory else name), accelerator
+        full_name = f"{name} {memory_gb}GB" if needs_memory else name
+        listed = self._specs.known.get(f"1x {full_name} [lowest]")  # whose form the catalog knows
+        return full_name, accelerator or (listed.accelerator if listed else None)
 
 
 def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
@@ -171,10 +183,10 @@ def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
 
 
 def _build_price(
-    instance_type: str, machine: tuple[str, int, Purchase], usd: Decimal, sku: str, url: str
+    instance_type: str, machine: tuple[str, int, Purchase], price: tuple[Decimal, str], url: str, note: str
 ) -> ListedPrice:
     """Build a listed price of a marketplace; an unknown accelerator has the marketplace's own name."""
-    accelerator, count, purchase = machine
+    (accelerator, count, purchase), (usd, sku) = machine, price
     return ListedPrice(
         instance_type=instance_type,
         region=REGION,
@@ -185,7 +197,7 @@ def _build_price(
         accelerator=accelerator,
         devices=float(count),
         is_accelerated=True,
-        note=NOTE,
+        note=note,
     )
 
 

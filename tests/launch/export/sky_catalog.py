@@ -88,7 +88,10 @@ def _rows(offers: Sequence[Offer]) -> Iterable[tuple[str, Row]]:
         name = _accelerator_name(one)
         if one.usd_per_hour is None or name is None or one.instance_type.startswith("attach:"):
             continue
-        if one.provider != "gcp":
+        if one.provider == "runpod":  # only its Secure Cloud
+            if one.instance_type.endswith(" [secure]"):
+                yield "runpod", _row(one, f"{one.devices:g}x_{name}_SECURE", name, one.usd_per_hour)
+        elif one.provider != "gcp":
             yield one.provider, _row(one, one.instance_type, name, one.usd_per_hour)
         elif name.startswith("tpu-"):
             yield "gcp", _row(one, "TPU-VM", name, one.usd_per_hour)

@@ -71,29 +71,36 @@ def test_lambdas_description_tells_the_chip_without_the_catalogs_help(tmp_path: 
     ]
 
 
-def test_runpods_types_in_stock_under_their_ids(tmp_path: Path) -> None:
-    """B200 is out of stock, and the catalog does not know an RTX 3070: both are named."""
+def test_runpods_types_in_stock_in_both_tiers(tmp_path: Path) -> None:
+    """An H100 in both clouds, an A40 in the secure one only; B200 is out of stock, RTX 2000 Ada in no catalog."""
     store = PriceStore(tmp_path)
 
     outcome, _ = run(store, "runpod", gpu_clouds.types_of_gpu)
 
     found = {(o.instance_type, o.purchase): (o.accelerator, o.usd_per_hour) for o in store.offers("runpod")}
     expected: dict[tuple[str, str], tuple[str, Decimal]] = {}
-    for name, _, _, usd, bid, stock, accelerator in gpu_clouds.RUNPOD_TYPES:
+    for name, _, _, usd, spot, stock, accelerator in gpu_clouds.RUNPOD_TYPES:
         if stock and accelerator:
-            expected[name, "on_demand"] = (accelerator, Decimal(str(usd)))
-            if bid:
-                expected[name, "spot"] = (accelerator, Decimal(str(bid)))
+            tiers = {"community": (usd, spot), "secure": gpu_clouds.RUNPOD_SECURE.get(name, (None, None))}
+            for tier, prices in tiers.items():
+                for purchase, price in zip(("on_demand", "spot"), prices, strict=True):
+                    if price:
+                        expected[f"{name} [{tier}]", purchase] = (accelerator, Decimal(str(price)))
     assert found == expected
+    assert found["NVIDIA H100 80GB HBM3 [secure]", "on_demand"] == ("H100-SXM", Decimal("3.99"))
+    assert found["NVIDIA H100 80GB HBM3 [community]", "spot"] == ("H100-SXM", Decimal("1.75"))
+    assert ("NVIDIA A40 [community]", "on_demand") not in found
     assert outcome.anomalies == []
     assert outcome.names_left_out == {
         "not for sale": ["NVIDIA B200"],
-        "unknown accelerator": ["NVIDIA GeForce RTX 3070"],
+        "unknown accelerator": ["NVIDIA RTX 2000 Ada Generation"],
     }
 
 
-def test_vasts_cheapest_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of five, in order of price: all 42 offers are seen once, and a page begins where one ended."""
+def test_vasts_lowest_and_median_of_each_kind_over_all_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of five, in order of price: all 42 offers are seen once. Three asks a kind: p, 1.1 p and 1.2 p."""
     monkeypatch.setattr(sources, "VAST_PAGE", 5)
     monkeypatch.setattr(sources, "VAST_QUERY", {**sources.VAST_QUERY, "limit": 5})
     store = PriceStore(tmp_path)
@@ -107,12 +114,13 @@ def test_vasts_cheapest_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch:
     for part in ('"order": [["dph_total", "asc"]]', '"verified": {"eq": true}', '"rentable": {"eq": true}'):
         assert all(part in one.query["q"] for one in asked)
     assert found == {
-        name: (accelerator, Decimal(str(usd)))
+        f"{name} [{tier}]": (accelerator, Decimal(str(round(usd * factor, 4))))
         for _, _, _, usd, _, name, accelerator in gpu_clouds.VAST_OFFERS
+        for tier, factor in (("lowest", 1.0), ("verified", 1.1))
         if accelerator
     }
     assert outcome.anomalies == []
-    assert outcome.names_left_out == {"unknown accelerator": ["RTX 3060"]}
+    assert outcome.names_left_out == {"unknown accelerator": ["RTX 5060"]}
 
 
 def test_vasts_offers_out_of_order_are_refused(tmp_path: Path) -> None:
