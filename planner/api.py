@@ -99,7 +99,7 @@ def estimate(model: Any, request: EstimateRequest) -> Estimate:
         from .plan.compilation import StepCompiler
 
         compiling = StepCompiler()
-    answer = estimate_model(model, resolve_request(request), compiling=compiling)
+    answer = estimate_model(model, resolve_request(request).with_refresh(), compiling=compiling)
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})
 
 
@@ -122,7 +122,7 @@ def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked
     from .plan.fit_options import prepare_fit
     from .plan.request import resolve_request
 
-    request = resolve_request(EstimateRequest(**asked))
+    request = resolve_request(EstimateRequest(**asked)).with_refresh()
     context, question = build_context(model, request), request.question
     return compare_alternatives(
         context,

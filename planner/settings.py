@@ -17,6 +17,7 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     measure          whether `estimate` times steps on this machine    default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
+    refresh          whether old prices are read anew: auto, ask, never    default: auto, at a terminal
     hour_value       dollars an hour of your own time is worth         default: 20
     wait_value       dollars an hour of waiting for results is worth   default: 1
     notebook_plans   plans that you pay for anyway: colab-pro          default: none
@@ -146,6 +147,9 @@ class Settings:
     measure: bool = _setting(True, _SWITCH)
     keep_runs: bool = _setting(True, _SWITCH)
     quota: bool = _setting(False, _SWITCH)
+    refresh: Literal["auto", "ask", "never"] = _setting(
+        "auto", _Form("auto|ask|never", str, "no choice", 'write "auto", "ask" or "never"').parse
+    )
     hour_value: float = _setting(20.0, _AMOUNT)
     wait_value: float = _setting(1.0, _AMOUNT)
     notebook_plans: tuple[str, ...] = _setting((), _parse_names)

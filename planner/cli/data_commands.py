@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -20,11 +21,13 @@ from ..render.output import emit_json, emit_result, emit_rows, emit_text, get_te
 from ..render.progress import bar, say, status
 from ..settings import get_today, load_settings
 from .flags import OFFERS, AsJson
-from .messages import format_command, suggest_next
+from .messages import format_command, get_talk, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.refresh.run import RefreshOutcome
     from ..offers.refreshed_prices import PriceStore
+    from ..offers.rows import Offer
+    from ..plan.cost_terms import CostTerms
 
 
 SHOWN_OFFERS = 10  # on a terminal, without --all
@@ -46,11 +49,14 @@ def offers(
     """
     from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
+    from ..offers.refresh.background import start_refresh
+    from ..plan.cost_terms import build_cost_terms
     from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
-    from ..render.estimate_notes import format_age_line
     from ..render.estimate_screen import wrap
 
-    catalog = load_user_catalog(load_settings())
+    settings = load_settings()
+    catalog = load_user_catalog(settings)
+    start_refresh(catalog, settings, **get_talk())
     found = select_offers(
         (*catalog.offers, probe_local_offer(catalog)[0]),
         **{name: getattr(request, name) for name in OFFERS},
@@ -70,10 +76,19 @@ def offers(
     emit_rows(OFFER_COLUMNS, map(build_offer_row, shown))
     if len(shown) < len(found):
         emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
-    if sys.stdout.isatty() and (line := format_age_line(shown)):  # JSON and TSV contain the dates
-        say(line)
+    if sys.stdout.isatty() and (line := _describe_ages(found, build_cost_terms(settings, catalog.costs))):
+        say(line)  # JSON and TSV contain the dates
     named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
     suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
+
+
+def _describe_ages(found: Sequence[Offer], terms: CostTerms) -> str:
+    """Return what the age of prices may change about which offer is the cheapest for a device, if anything."""
+    from ..render.catalog import select_current_offers
+    from ..render.estimate_notes import Priced, describe_ages
+
+    paid = ((one, float(one.usd_per_hour or 0) / one.devices) for one in select_current_offers(found))
+    return describe_ages(Priced(one, usd, usd, terms.price_half_width(one)) for one, usd in paid if usd)
 
 
 def accelerators(
@@ -157,42 +172,38 @@ def check(
 
 def refresh(
     provider: Annotated[Sequence[str], Flag("Only this provider.")] = (),
-    region: Annotated[list[str] | None, Flag("Only this region; repeatable; `all` for all regions.")] = None,
     accept_moves: Annotated[bool, Flag("Accept prices that changed more than threefold.")] = False,
-    file: Annotated[
-        Path | None, Flag("Read a catalog in SkyPilot's format instead.", name="from", metavar="FILE")
-    ] = None,
+    verify: Annotated[bool, Flag("Ask AWS and Google Cloud themselves, with your credentials.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Read current prices from the vendors. Suspicious prices are reported, and the old ones stay.
+    """Read current prices within 20 s. Suspicious prices are reported, and the old ones stay.
 
-    Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
+    Without any credentials: SkyPilot's hosted catalog (AWS, Google Cloud, Lambda, Nebius), Azure, RunPod, Vast.
 
-    Example: gpuplan catalog refresh --provider azure --region eastus
-    Example: gpuplan catalog refresh --provider azure
+    Example: gpuplan catalog refresh
+    Example: gpuplan catalog refresh --verify --provider aws
     """
     from ..offers.catalog import load_catalog
-    from ..offers.refresh.http import HttpClient
     from ..offers.refresh.jobs import build_jobs
-    from ..offers.refresh.run import refresh_provider
+    from ..offers.refresh.run import TOTAL_S, refresh_providers
     from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
 
     jobs = build_jobs(
         load_catalog(),
         providers=provider,
-        regions=region or (),
         environ=os.environ,
         endpoints=load_settings().endpoint,
         accept_moves=accept_moves,
-        file=file,
+        verify=verify,
     )
     store = _store()
-    with closing(HttpClient(say=say)) as http, bar("reading prices", is_spoken=True) as progress:
-        outcomes = [refresh_provider(job, store=store, http=http, progress=progress) for job in jobs]
+    with bar("reading prices", is_spoken=True) as progress:
+        total_s = math.inf if verify else TOTAL_S
+        outcomes = refresh_providers(jobs, store=store, total_s=total_s, progress=progress)
     document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
     rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
     emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=json_)
-    for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
+    for line in format_outcome_lines(outcomes):
         say(line)
     if rows:
         suggest_next(format_command("catalog", "diff"), as_json=json_)
@@ -278,7 +289,7 @@ def history(
         raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
     rows = [asdict(row) for row in found if region in (None, row.region)]
     emit_result("gpuplan.catalog-history/1", {"prices": rows}, HISTORY_COLUMNS, rows, as_json=json_)
-    suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region), as_json=json_)
+    suggest_next(format_command("catalog", "refresh", provider=found[0].provider), as_json=json_)
 
 
 def path() -> None:

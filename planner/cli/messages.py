@@ -5,7 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from ..records import Flag, iter_field_parameters
 from ..render.progress import say
@@ -23,6 +26,13 @@ def suggest_next(*steps: str, as_json: bool = False) -> None:
     """Print alternative commands, or sentences with one, on a terminal, unless the output goes to a program."""
     if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
         say(f"next: {', or '.join(steps)}")
+
+
+def get_talk() -> dict[str, Any]:
+    """Return how a user at a terminal is told and asked something; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return {}
+    return {"say": say, "ask": partial(typer.confirm, default=True, err=True) if sys.stdin.isatty() else None}
 
 
 def format_command(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:

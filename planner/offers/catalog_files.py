@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
@@ -40,6 +40,7 @@ MIN_REPETITIONS = 4  # mean repetitions per distinct value from which a column i
 _CODECS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "decimal": (Decimal, str, Decimal),
     "date": (date, date.isoformat, date.fromisoformat),
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "tuple": (tuple, list, tuple),
 }
 

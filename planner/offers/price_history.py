@@ -134,6 +134,7 @@ def collect_price_history(instance_type: str, packaged: Iterable[Offer], store: 
     return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))
 
 
+STALE_AFTER_DAYS = 7  # read anew
 OLD_AFTER_DAYS = 30
 REFUSED_AFTER_DAYS = 90
 REMEDY = "gpuplan catalog refresh"
@@ -164,24 +165,10 @@ def compute_age_days(as_of: str, *, today: date) -> int:
     return max(0, (today - get_first_day(as_of)).days)
 
 
-def _list_ages_days(offers: Iterable[HasPriceDate], today: date) -> list[int]:
-    """Return the ages of the dated prices [days]; the user's own machine has none."""
-    return [compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
-
-
-def format_age_warning(offers: Iterable[HasPriceDate], *, today: date) -> str | None:
-    """Return the staleness warning shown below a price table; None if every price is recent."""
-    ages_days = _list_ages_days(offers, today)
-    oldest_days = max(ages_days, default=0)
-    if oldest_days <= OLD_AFTER_DAYS:
-        return None
-    are = "The price is" if len(ages_days) == 1 else "Prices are up to"
-    return f"{are} {oldest_days} days old: `{REMEDY}`."
-
-
 def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
     """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
-    oldest_days = max(_list_ages_days(offers, today), default=0)
+    ages_days = (compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of)
+    oldest_days = max(ages_days, default=0)
     if oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
             f"the price is {oldest_days} days old; "

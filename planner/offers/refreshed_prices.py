@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import GpuplanError, UsageError
 from ..files import write_atomically
-from .catalog_files import CatalogError, Finding
+from .catalog_files import CatalogError, Finding, cache_rows
 from .rows import Offer, OfferKey
 
 STORE_COLUMNS = (
@@ -71,15 +71,26 @@ class PriceStore:
         return self.folder / part / f"{provider}.{'json' if part == 'refresh' else 'csv'}"
 
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
-        """Read the current or `previous` prices; CatalogError if a file is damaged."""
+        """Read the current or `previous` prices through the row cache; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        rows = _read_rows(path, STORE_COLUMNS)
-        return tuple(_parse_offer(path, provider, line, cells) for line, cells in rows)
+        text = _read_text(path)
+        rows = _iter_rows(path, text, STORE_COLUMNS)
+        make = lambda: (_parse_offer(path, provider, line, cells) for line, cells in rows)  # noqa: E731
+        return cache_rows(RefreshedOffer, provider, text, make=make) if text else ()
+
+    def etags(self, provider: str) -> dict[str, str]:
+        """Return the ETags of the answers that the current prices are from, by URL."""
+        try:
+            stated = json.loads(self.path("refresh", provider).read_text(encoding="utf-8"))["etags"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+        known = {offer.url for offer in self.offers(provider)}
+        return {url: tag for url, tag in stated.items() if url in known}
 
     def history(self, provider: str) -> tuple[HistoryRow, ...]:
         """Read all prices in the order of reading."""
         path = self.path("history", provider)
-        return tuple(HistoryRow(**cells) for _, cells in _read_rows(path, HISTORY_COLUMNS))
+        return tuple(HistoryRow(**cells) for _, cells in _iter_rows(path, _read_text(path), HISTORY_COLUMNS))
 
     def _write_csv(self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Replace a file of a provider atomically."""
@@ -89,7 +100,8 @@ class PriceStore:
 
     def gone(self, provider: str) -> dict[OfferKey, str]:
         """Return the offers that the provider no longer lists, and the day on which that was read."""
-        rows = _read_rows(self.path("gone", provider), GONE_COLUMNS)
+        path = self.path("gone", provider)
+        rows = _iter_rows(path, _read_text(path), GONE_COLUMNS)
         return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for _, row in rows}
 
     def write(
@@ -172,14 +184,20 @@ def find_new_history(history: Sequence[HistoryRow], offers: Iterable[RefreshedOf
     ]
 
 
-def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield numbered lines of a CSV file; none if it does not exist; CatalogError if it is damaged."""
+def _read_text(path: Path) -> str:
+    """Return the text of a file; empty if it does not exist; CatalogError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError([Finding(str(path), 1, "file", f"cannot be read: {error}")]) from error
+
+
+def _iter_rows(path: Path, text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the numbered lines of a CSV file; none of one that does not exist; CatalogError if it is damaged."""
+    if not text:
+        return
     reader = csv.reader(io.StringIO(text, newline=""))
     if tuple(next(reader, ())) != tuple(columns):
         raise CatalogError([Finding(str(path), 1, "header", f"is not `{','.join(columns)}`")])

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NoAnswerError
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
 from .own_machine import add_measurements, load_own_step
@@ -50,6 +51,10 @@ def build_context(
     packaged = Predictor.load(peers=selection.group_accelerators())
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = trace_workload(model, options=options, script_arguments=script_arguments)
+    if asked.refresh is not None and (renewed := asked.refresh.renew(catalog)) is not catalog:
+        with suppress(NoAnswerError):  # an offer that is gone since
+            selection = select(question.filters, catalog=renewed).with_quotas(question.quotas)
+            catalog, packaged = renewed, Predictor.load(peers=selection.group_accelerators())
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)

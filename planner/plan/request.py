@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..files import set_cache_dir
@@ -25,6 +25,7 @@ from .select import Filters, select
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
+    from ..offers.refresh.background import RunningRefresh
     from ..offers.refresh.quotas import AccountQuotas
     from ..settings import Settings
 
@@ -114,6 +115,7 @@ class ResolvedRequest(Frozen):
         options: Tracing options of the run.
         catalog: Catalog with the user's own rows.
         terms: Costs and assumptions besides the training hours.
+        refresh: Refresh of the catalog's prices that was started; None without one.
     """
 
     request: EstimateRequest
@@ -121,6 +123,17 @@ class ResolvedRequest(Frozen):
     options: WorkloadOptions
     catalog: Catalog
     terms: CostTerms
+    refresh: RunningRefresh | None = None
+
+    def with_refresh(self, **talk: Any) -> ResolvedRequest:
+        """Return the request with a refresh of its prices in the background, if they are old and it is allowed.
+
+        Args:
+            talk: `say` and `ask` of `start_refresh`.
+        """
+        from ..offers.refresh.background import start_refresh
+
+        return replace(self, refresh=start_refresh(self.catalog, load_settings(), **talk))
 
     def with_callback(self, tell: Callable[[str], None]) -> ResolvedRequest:
         """Return the request with a function that is told where the user's code is."""

@@ -167,25 +167,30 @@ def build_outcome_row(outcome: RefreshOutcome) -> dict[str, Any]:
     }
 
 
-def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: bool) -> list[str]:
-    """Return one line per anomaly, failure and unmet requirement."""
+def format_outcome_lines(outcomes: Sequence[RefreshOutcome]) -> list[str]:
+    """Return one line per anomaly, failure and unmet requirement, and one per host that cannot be reached."""
     lines: list[str] = []
+    away: dict[str, list[str]] = {}
     for outcome in outcomes:
         seen: Counter[str] = Counter()
         for found in outcome.anomalies:
             seen[found.code] += 1
-            if found.refuses or seen[found.code] <= MAX_FINDINGS:
-                verdict = "rejected" if found.refuses else "quarantined"
-                lines.append(f"{verdict}: {outcome.provider}: {found}")
+            if found.code == "unreachable":
+                away.setdefault(str(found), []).append(outcome.provider)
+            elif found.refuses or seen[found.code] <= MAX_FINDINGS:
+                verdict = "failed" if found.code == "failed" else "rejected" if found.refuses else "quarantined"
+                lines.append(f"{verdict}: {_name_provider(outcome, str(found))}")
         hidden = {code: count - MAX_FINDINGS for code, count in seen.items() if count > MAX_FINDINGS}
         lines += [f"quarantined: {outcome.provider}: {count} more ({code})" for code, count in hidden.items()]
         lines += _format_left_out(outcome)
         lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
-        if "aws-bulk" in outcome.sources and not asked_regions:
-            lines.append(
-                "more: aws: each region's offer file has hundreds of MB: --region REGION reads only that one"
-            )
-    return lines
+    return [*(f"unreachable: {why} ({', '.join(names)})" for why, names in away.items()), *lines]
+
+
+def _name_provider(outcome: RefreshOutcome, finding: str) -> str:
+    """Return a finding with the name of its provider, which a part of it has already."""
+    own = outcome.provider
+    return finding if finding.startswith((f"{own} ", f"{own}:")) else f"{own}: {finding}"
 
 
 def _format_left_out(outcome: RefreshOutcome) -> list[str]:

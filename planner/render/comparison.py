@@ -57,7 +57,7 @@ def _build_breakeven_screen(result: Breakeven) -> Screen:
     below = [
         *(f"Needs {text}." for text in decision.needs if not result.named),
         _format_uncertainty(result),
-        format_age_line(one.offer.offer for one in result.alternatives),
+        format_age_line((one.offer for one in result.totals[1]), result.estimate.terms),
     ]
     return head, _COLUMNS, _build_runs_rows(result), below
 
@@ -154,10 +154,7 @@ def _build_rig_screen(result: BuyOrRent) -> Screen:
     rig, asked = result.rig, result.question
     value, power = f"{100 * rig.value_lost_per_year:.0f} % of value lost a year", f"{rig.power_w:g} W"
     hours = "" if asked is None else f", hours ${asked.hour_value_usd:g}, waits ${asked.wait_value_usd:g}"
-    below = [
-        f"Counted: {value}, {power}, ${rig.electricity_usd_per_kwh:g} a kWh{hours}.",
-        format_age_line(one.selected.offer for one in result.rentals),
-    ]
+    below = [f"Counted: {value}, {power}, ${rig.electricity_usd_per_kwh:g} a kWh{hours}."]
     rows = [_build_rig_row(result, one) for one in (result.own, *result.rentals)]
     return [_format_rig_verdict(result), ""], _RIG_COLUMNS, rows, below
 
@@ -221,7 +218,7 @@ def _build_sweep_screen(result: SweepResult) -> Screen:
     below = [
         *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
         "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
-        format_age_line(one.taken.offer for one in trials),
+        format_age_line((one.taken for one in trials), result.context.terms),
     ]
     head = [*_format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
     return head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below

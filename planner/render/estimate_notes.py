@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..offers.price_history import REMEDY, STALE_AFTER_DAYS, compute_age_days
+from ..offers.rows import Offer
 from ..plan.cost_terms import USD
+from ..plan.decision_words import name_offer
 from ..settings import get_today
 from ..units import format_count, format_device, format_duration, format_offer_name, format_short
 from .offer_columns import describe_memory
 from .output import UNKNOWN
 
 if TYPE_CHECKING:
-    from ..offers.price_history import HasPriceDate
-    from ..offers.rows import Offer
-    from ..plan.cost_terms import Currency
+    from ..plan.cost_terms import CostTerms, Currency
     from ..plan.estimate import Estimate
     from ..plan.offer_estimate import OfferEstimate
 
@@ -148,11 +150,63 @@ def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, 
     return f"{rate} samples/s", cost
 
 
-def format_age_line(offers: Iterable[HasPriceDate]) -> str:
-    """Return the staleness warning of prices older than 30 days; empty if there are none."""
-    from ..offers.price_history import format_age_warning
+class Priced(NamedTuple):
+    """A candidate of a decision, by the age of its price.
 
-    return format_age_warning(offers, today=get_today()) or ""
+    Args:
+        total_usd: What decides [USD].
+        money_usd: The part of it that goes with the price [USD].
+        half_width: How far today's price may be off: half an 80 % interval of ln(price) [-].
+    """
+
+    offer: Offer
+    total_usd: float
+    money_usd: float
+    half_width: float
+
+
+def format_age_line(offers: Iterable[OfferEstimate], terms: CostTerms) -> str:
+    """Return what the age of prices may change about a choice, or that they are new; empty for neither.
+
+    Args:
+        offers: Estimates, that of the taken offer first.
+        terms: Rates at which prices move.
+    """
+    return describe_ages(
+        Priced(one.offer, one.total_usd, float(one.bill.total.mid), terms.price_half_width(one.offer))
+        for one in offers
+        if one.total_usd is not None and one.bill is not None
+    )
+
+
+def describe_ages(candidates: Iterable[Priced]) -> str:
+    """Return what the age of prices may change about a choice, or that they are new; empty for neither.
+
+    A price is old after a week, and news where it may have moved so far that another machine is the choice.
+    """
+    found = list(candidates)
+    if not found:
+        return ""
+    taken, *others = found
+    dates = {one.offer.price_as_of for one in found} - {None}
+    if dates == {get_today().isoformat()}:
+        return "Prices: today."
+    rivals = [one for one in others if name_offer(one.offer) != name_offer(taken.offer)]
+    least = min(rivals, key=lambda one: one.total_usd, default=None)
+    if least is not None and (line := _describe_move(taken, least.total_usd, name_offer(least.offer))):
+        return line
+    return next(filter(None, (_describe_move(one, taken.total_usd, "it") for one in rivals)), "")
+
+
+def _describe_move(one: Priced, rival_usd: float, choice: str) -> str:
+    """Return the move of an old price that makes its total a rival's, and the choice then; empty if it is far."""
+    ratio = 1.0 + (rival_usd - one.total_usd) / one.money_usd if one.money_usd > 0 else 0.0
+    age_days = compute_age_days(one.offer.price_as_of, today=get_today()) if one.offer.price_as_of else 0
+    if age_days <= STALE_AFTER_DAYS or ratio <= 0.0 or abs(math.log(ratio)) > one.half_width:
+        return ""
+    percent, way = max(1, math.ceil(round(100.0 * abs(ratio - 1.0), 6))), "more" if ratio >= 1.0 else "less"
+    name = name_offer(one.offer)
+    return f"The price of {name} is {age_days} days old; at {percent} % {way}, take {choice}: `{REMEDY}`."
 
 
 def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:

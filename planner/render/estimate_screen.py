@@ -145,13 +145,15 @@ def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) 
 
 
 def list_notes(estimate: Estimate, shown: Sequence[int]) -> list[str]:
-    """Return what is needed to get the recommended offer, what is not counted and matters, and old prices."""
+    """Return what is needed to get the recommended offer, what is not counted and matters, and ages of prices."""
+    takable, taken = set(estimate.takable), estimate.decision.recommended
+    rows = [] if taken is None else [taken, *(index for index in shown if index != taken and index in takable)]
     notes = (
         " ".join(f"Needs {need}." for need in estimate.decision.needs),
         " ".join(filter(None, _list_uncounted(estimate))),
         _format_improvements(estimate),
         estimate.decision.measuring,
-        format_age_line(estimate.offers[index].offer for index in shown),
+        format_age_line((estimate.offers[index] for index in rows), estimate.terms),
     )
     return list(filter(None, notes))
 

@@ -119,9 +119,9 @@ def test_no_secret_is_printed(
 
 def test_credentials_that_are_nowhere_are_not_found(tmp_path: Path) -> None:
     """An empty variable is none; a file that is named and absent is none, and a finding."""
-    environ = {"LAMBDA_API_KEY": "", "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "gone.json")}
+    environ = {"GCP_API_KEY": "", "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "gone.json")}
 
-    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 5
+    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 3
     assert [finding.text for finding in find_credential_problems(environ)] == [
         "GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist"
     ]

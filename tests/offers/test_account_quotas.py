@@ -202,7 +202,6 @@ def test_no_question_takes_longer_than_the_documented_time() -> None:
     policy = quotas._POLICY
 
     assert float(stated) == quotas.ANSWER_S
-    assert policy.attempts * (policy.connect_s + policy.read_s) <= quotas.ANSWER_S
     assert policy.answer_s <= quotas.ANSWER_S
 
 

@@ -1,4 +1,4 @@
-"""How old a price is, when it is told, and when no money is spent on it."""
+"""How old a price is, and when no money is spent on it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from datetime import date
 import pytest
 from factories import make_offer
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.price_history import (
-    compute_age_days,
-    format_age_warning,
-    require_recent_prices,
-    summarize_ages,
-)
+from gpuplan.offers.price_history import compute_age_days, require_recent_prices, summarize_ages
 
 TODAY = date(2026, 11, 21)
 
@@ -35,19 +30,6 @@ TODAY = date(2026, 11, 21)
 def test_a_partial_date_is_as_old_as_it_can_be(as_of: str, days: int) -> None:
     """Counted by hand from the first day that the date can mean; nothing is younger than today."""
     assert compute_age_days(as_of, today=TODAY) == days
-
-
-def test_a_warning_from_the_31st_day() -> None:
-    """One sentence with how many and how old; a price without a date does not age."""
-    young = make_offer(price_as_of="2026-10-22")
-    old = make_offer(price_as_of="2026-08-03")
-    own = make_offer(price_as_of=None)
-
-    assert format_age_warning([young, own], today=TODAY) is None
-    assert format_age_warning([young, old, own], today=TODAY) == (
-        "Prices are up to 110 days old: `gpuplan catalog refresh`."
-    )
-    assert (format_age_warning([old], today=TODAY) or "").startswith("The price is 110 days old: ")
 
 
 def test_no_money_is_spent_on_a_price_of_91_days() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +17,10 @@ from gpuplan.plan.memory import MemoryVerdict, Remedy
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.render import estimate_notes
 from gpuplan.render.estimate_notes import (
+    Priced,
     _format_remedies,
     _format_time_and_cost,
+    describe_ages,
     format_explanation,
     format_summary_lines,
 )
@@ -104,8 +106,8 @@ def test_a_starved_device_and_values_that_decide_are_told() -> None:
 
 
 def test_four_notes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is needed, what is not counted, what would help, and the age of the prices shown."""
-    set_today(monkeypatch, date(2026, 2, 21))
+    """What is needed, what is not counted, what would help, and that the prices shown are new."""
+    set_today(monkeypatch, date(2026, 1, 21))
     answer = replace(ask(*TWENTY[:2]), unmatched=("K80",))
     answer = replace(answer, decision=replace(answer.decision, needs=("a phone", "a quota")))
 
@@ -113,7 +115,7 @@ def test_four_notes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         "Needs a phone. Needs a quota.",
         f"No offer of K80. {DOWNLOAD}",
         "Would help: batch 128: 4.0x, another training.",
-        "Prices are up to 31 days old: `gpuplan catalog refresh`.",
+        "Prices: today.",
     ]
 
 
@@ -125,17 +127,58 @@ def test_notes_with_nothing_to_tell_are_left_out() -> None:
     assert list_notes(replace(answer, decision=Decision()), [0]) == []
 
 
-def test_prices_are_old_after_thirty_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the offers shown: 2026-01-21 is 30 days before 2026-02-20."""
-    recent = make_offer("GPU01", usd_per_hour=Decimal(2), price_as_of="2026-02-20")
-    answer = ask_about((make_offer("GPU00"), TWENTY[0]), (recent, TWENTY[1]))
-    answer = replace(answer, decision=Decision())
+def price(
+    provider: str, total_usd: float, *, days: int = 100, half_width: float = 0.2, money: float = 0.5
+) -> Priced:
+    """Return a candidate whose money is a share of its total, with a price of some days before 2026-05-01."""
+    day = (date(2026, 5, 1) - timedelta(days=days)).isoformat()
+    offer = make_offer("T4", provider=provider, price_as_of=day)
+    return Priced(offer, total_usd, money * total_usd, half_width)
 
-    set_today(monkeypatch, date(2026, 2, 20))
-    assert list_notes(answer, [0, 1]) == []
-    set_today(monkeypatch, date(2026, 2, 21))
-    assert list_notes(answer, [0]) == ["The price is 31 days old: `gpuplan catalog refresh`."]
-    assert list_notes(answer, [1]) == []
+
+@pytest.mark.parametrize(
+    ("taken", "other", "line"),
+    [
+        # half of 10 USD moves: 10 % more is 0.5 USD; within exp(0.2) = 22 %
+        ({}, {"total_usd": 10.5}, "The price of T4 on AWS is 100 days old; at 10 % more, take T4 on Vast: {}."),
+        ({}, {"total_usd": 11.2}, ""),  # 24 % more; of the other, exp(-0.2) = 18 % less are 1.0 USD
+        ({"half_width": 0.0}, {"total_usd": 10.9},  # 0.9 of 5.45 USD; within 1 - exp(-0.2) = 18 %
+         "The price of T4 on Vast is 100 days old; at 17 % less, take it: {}."),
+        ({"half_width": 0.0}, {"total_usd": 11.0, "half_width": 0.1}, ""),
+        ({"half_width": 0.0}, {"total_usd": 10.5, "half_width": 0.0}, ""),
+        ({"days": 7}, {"total_usd": 10.5, "days": 7}, ""),  # a week is not old
+        ({"days": 8}, {"total_usd": 10.5, "days": 7},
+         "The price of T4 on AWS is 8 days old; at 10 % more, take T4 on Vast: {}."),
+        ({"money": 0.0}, {"total_usd": 10.5, "money": 0.0}, ""),  # free
+    ],
+)  # fmt: skip
+def test_an_old_price_is_news_where_it_may_change_the_choice(
+    monkeypatch: pytest.MonkeyPatch, taken: dict[str, Any], other: dict[str, Any], line: str
+) -> None:
+    """By hand: the move that makes both totals equal, held against the provider's own rate."""
+    set_today(monkeypatch, date(2026, 5, 1))
+    candidates = [price("aws", 10.0, **taken), price("vast", **{"half_width": 0.2, **other})]
+
+    assert describe_ages(candidates) == line.format("`gpuplan catalog refresh`")
+
+
+def test_the_same_machine_elsewhere_is_no_other_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another region of it ages alike; nothing at all, and one machine alone, say nothing."""
+    set_today(monkeypatch, date(2026, 5, 1))
+
+    assert describe_ages([price("aws", 10.0), price("aws", 10.1)]) == ""
+    assert describe_ages([price("aws", 10.0)]) == ""
+    assert describe_ages([]) == ""
+
+
+def test_prices_of_today_are_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, or none; the user's own has no date."""
+    set_today(monkeypatch, date(2026, 5, 1))
+    own = Priced(make_offer("T4", provider="local", price_as_of=None), 1.0, 0.0, 0.0)
+
+    assert describe_ages([own, price("aws", 2.0, days=0)]) == "Prices: today."
+    assert describe_ages([price("aws", 2.0, days=0), price("vast", 9.0, days=1)]) == ""
+    assert describe_ages([own]) == ""
 
 
 @pytest.mark.parametrize(("steps", "is_told"), [(599, False), (600, True), (None, True)])

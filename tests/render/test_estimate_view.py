@@ -79,13 +79,17 @@ def estimate() -> Estimate:
     )
 
 
-def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
-    """223 days after the oldest price shown: how old, and what to type."""
-    monkeypatch.setattr(notes, "get_today", lambda: date(2026, 9, 1))
+def test_prices_of_today_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an estimate of one offer, whose price was read on the day."""
+    monkeypatch.setattr(notes, "get_today", lambda: date(2026, 1, 21))
+    answer = estimate_workload(
+        make_workload(),
+        selection=make_selection((OFFERS[0], ACCELERATORS["T4"])),
+        predictor=FakePredictor(),
+        question=Question(),
+    )
 
-    text = " ".join(shown(monkeypatch, estimate, width=120).split())
-
-    assert "Prices are up to 223 days old: `gpuplan catalog refresh`." in text
+    assert "Prices: today." in " ".join(shown(monkeypatch, answer, width=120).split())
 
 
 def test_many_phases_do_not_widen_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,14 @@
-"""Amazon's published documents: the offer file of a region and the feed of spot prices.
-
-The documents are files in `documents`, in Amazon's form; their sources are in `documents/README.md`.
-"""
+"""Amazon's published offer file of a region, in `documents`; its source is in `documents/README.md`."""
 
 from __future__ import annotations
 
 import csv
-import io
-import json
-from collections.abc import Iterable
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-__all__ = ["LISTED_USD", "SPOT_FEED", "offer_file", "plain_line", "read_offer_lines", "spot_feed"]
+__all__ = ["LISTED_USD", "plain_line", "read_offer_lines"]
 
-DOCUMENTS = Path(__file__).parent / "documents"
-OFFER_FILE = DOCUMENTS / "aws-AmazonEC2-us-east-1.csv"
-SPOT_FEED: dict[str, Any] = json.loads((DOCUMENTS / "aws-spot.json").read_text())
+OFFER_FILE = Path(__file__).parent / "documents" / "aws-AmazonEC2-us-east-1.csv"
 PREAMBLE_LINES = 5
 # What a plain Linux machine costs by the document: on demand, on shared hardware, in the region itself [USD/h].
 LISTED_USD = {
@@ -40,62 +30,22 @@ LISTED_USD = {
 
 
 @cache
-def _read_document() -> tuple[list[str], list[str], list[dict[str, str]]]:
-    """Return the preamble, the columns and the lines of the offer file."""
-    text = OFFER_FILE.read_text()
-    preamble = text.splitlines()[:PREAMBLE_LINES]
-    reader = csv.DictReader(text.splitlines()[PREAMBLE_LINES:])
-    return preamble, list(reader.fieldnames or ()), list(reader)
+def _read_document() -> list[dict[str, str]]:
+    """Return the lines of the offer file."""
+    return list(csv.DictReader(OFFER_FILE.read_text().splitlines()[PREAMBLE_LINES:]))
 
 
 def read_offer_lines() -> list[dict[str, str]]:
     """Return all lines of the offer file, by column."""
-    return [dict(line) for line in _read_document()[2]]
+    return [dict(line) for line in _read_document()]
 
 
 def plain_line(instance_type: str, **changes: str) -> dict[str, str]:
     """Return the document's on-demand line of a Linux machine on shared hardware, with changes by column."""
     (found,) = (
         line
-        for line in _read_document()[2]
+        for line in _read_document()
         if line["usageType"] == f"BoxUsage:{instance_type}"
         and (line["TermType"], line["operation"], line["CapacityStatus"]) == ("OnDemand", "RunInstances", "Used")
     )
     return {**found, **changes}
-
-
-def offer_file(lines: Iterable[dict[str, str]]) -> bytes:
-    """Return an offer file with these lines: cells in quotes and empty cells without, as Amazon writes them."""
-    preamble, columns, _ = _read_document()
-    buffer = io.StringIO()
-    buffer.writelines(f"{line}\n" for line in preamble)
-    csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow(columns)
-    for line in lines:
-        buffer.write(",".join(_quote(line[column]) for column in columns) + "\n")
-    return buffer.getvalue().encode()
-
-
-def _quote(cell: str) -> str:
-    return '"{}"'.format(cell.replace('"', '""')) if cell else ""
-
-
-def spot_feed() -> dict[str, Any]:
-    """Return a feed in which every listed machine has a spot price in us-east-1, under its old name: a third of
-    the price on demand (made up).
-    """
-    sizes = [
-        {
-            "size": name,
-            "valueColumns": [
-                {"name": "linux", "prices": {"USD": f"{Decimal(usd) / 3:.4f}"}},
-                {"name": "mswin", "prices": {"USD": "N/A*"}},
-            ],
-        }
-        for name, usd in LISTED_USD.items()
-    ]
-    region = {
-        **SPOT_FEED["config"]["regions"][0],
-        "region": "us-east",
-        "instanceTypes": [{"type": "gpuCurrentGen", "sizes": sizes}],
-    }
-    return {**SPOT_FEED, "config": {**SPOT_FEED["config"], "regions": [region]}}

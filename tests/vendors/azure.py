@@ -80,9 +80,18 @@ def answer(
     if asked.path != "/api/retail/prices":
         return None
     found = read_items() if items is None else list(items)
-    for name, wanted in re.findall(r"(\w+) eq '([^']*)'", asked.query["$filter"]):
-        found = [item for item in found if item[FILTERED[name]] == wanted]
+    for condition in re.findall(r"\([^()]*\([^()]*\)[^()]*\)|\w+ eq '[^']*'", asked.query["$filter"]):
+        found = [item for item in found if _fits(item, condition)]
     return _page(found, asked, size)
+
+
+def _fits(item: Mapping[str, Any], condition: str) -> bool:
+    """Return whether an item fits a comparison, or one of several: `(startswith(NAME, 'x') or NAME eq 'y')`."""
+    begins = re.findall(r"startswith\((\w+), '([^']*)'\)", condition)
+    equals = re.findall(r"(\w+) eq '([^']*)'", condition)
+    return any(item[FILTERED[name]].startswith(text) for name, text in begins) or any(
+        item[FILTERED[name]] == text for name, text in equals
+    )
 
 
 def _page(items: Sequence[dict[str, Any]], asked: Asked, size: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""Lambda, RunPod and Vast as they document their answers, with their own names; nothing is taken from the catalog.
+"""RunPod and Vast as they document their answers, with their own names; nothing is taken from the catalog.
 
-Lambda: https://docs.lambda.ai/api/cloud, `GET /api/v1/instance-types`; names, descriptions and sizes as its API
-gave them between 2026-04 and 2026-09. RunPod: https://graphql-spec.runpod.io, `GpuType` and `LowestPrice`; names
+RunPod: https://graphql-spec.runpod.io, `GpuType` and `LowestPrice`; names
 from https://docs.runpod.io/references/gpu-types. Vast: https://docs.vast.ai/api-reference/search/search-offers.
 """
 
@@ -13,39 +12,7 @@ from typing import Any
 
 from .server import Asked
 
-__all__ = [
-    "LAMBDA_TYPES",
-    "RUNPOD_SECURE",
-    "RUNPOD_TYPES",
-    "VAST_OFFERS",
-    "instance_types",
-    "search",
-    "types_of_gpu",
-]
-
-# name, description of the GPU, cents an hour, vCPUs, GiB, GPUs, accelerator in the catalog
-LAMBDA_TYPES: Sequence[tuple[str, str, int, int, int, int, str]] = (
-    ("gpu_1x_a10", "A10 (24 GB PCIe)", 129, 30, 226, 1, "A10"),
-    ("gpu_1x_a100", "A100 (40 GB PCIe)", 199, 30, 225, 1, "A100-40GB-PCIe"),
-    ("gpu_2x_a100", "A100 (40 GB PCIe)", 398, 60, 450, 2, "A100-40GB-PCIe"),
-    ("gpu_4x_a100", "A100 (40 GB PCIe)", 796, 120, 900, 4, "A100-40GB-PCIe"),
-    ("gpu_1x_a100_sxm4", "A100 (40 GB SXM4)", 199, 30, 220, 1, "A100-40GB"),
-    ("gpu_8x_a100", "A100 (40 GB SXM4)", 1592, 124, 1800, 8, "A100-40GB"),
-    ("gpu_8x_a100_80gb_sxm4", "A100 (80 GB SXM4)", 2232, 240, 1800, 8, "A100-80GB"),
-    ("gpu_1x_a6000", "A6000 (48 GB)", 109, 14, 100, 1, "A6000"),
-    ("gpu_4x_a6000", "A6000 (48 GB)", 436, 56, 400, 4, "A6000"),
-    ("gpu_1x_b200_sxm6", "B200 (180 GB SXM6)", 699, 26, 360, 1, "B200"),
-    ("gpu_2x_b200_sxm6", "B200 (180 GB SXM6)", 1378, 52, 720, 2, "B200"),
-    ("gpu_4x_b200_sxm6", "B200 (180 GB SXM6)", 2716, 104, 1440, 4, "B200"),
-    ("gpu_8x_b200_sxm6", "B200 (180 GB SXM6)", 5352, 208, 2900, 8, "B200"),
-    ("gpu_1x_gh200", "GH200 (96 GB)", 229, 64, 432, 1, "GH200"),
-    ("gpu_1x_h100_pcie", "H100 (80 GB PCIe)", 329, 26, 225, 1, "H100-PCIe"),
-    ("gpu_1x_h100_sxm5", "H100 (80 GB SXM5)", 429, 26, 225, 1, "H100-SXM"),
-    ("gpu_4x_h100_sxm5", "H100 (80 GB SXM5)", 1636, 104, 900, 4, "H100-SXM"),
-    ("gpu_8x_h100_sxm5", "H100 (80 GB SXM5)", 3192, 208, 1800, 8, "H100-SXM"),
-    ("gpu_1x_rtx6000", "RTX 6000 (24 GB)", 69, 14, 46, 1, "QuadroRTX6000"),
-    ("gpu_8x_v100", "Tesla V100 (16 GB)", 632, 92, 448, 8, "V100-16GB"),
-)
+__all__ = ["RUNPOD_SECURE", "RUNPOD_TYPES", "VAST_OFFERS", "search", "types_of_gpu"]
 
 # id, display name, GB, price and spot price in the Community Cloud, stock, accelerator in the catalog
 RUNPOD_TYPES: Sequence[tuple[str, str, int, float | None, float | None, str | None, str | None]] = (
@@ -91,30 +58,6 @@ VAST_OFFERS: Sequence[tuple[str, int, int, float, float, str, str | None]] = (
     ("Tesla V100", 32768, 1, 0.0985, 0.06, "1x Tesla V100 32GB", "V100-32GB"),
     ("RTX 5060", 8192, 1, 0.05, 0.03, "1x RTX 5060", None),
 )
-
-
-def instance_types(types: Sequence[tuple[str, str, int, int, int, int, str]] = LAMBDA_TYPES) -> dict[str, Any]:
-    """Return Lambda's answer: a machine without a GPU is among them."""
-    found = {
-        name: {
-            "instance_type": {
-                "name": name, "description": f"{gpus}x {gpu}", "gpu_description": gpu,
-                "price_cents_per_hour": cents,
-                "specs": {"vcpus": vcpus, "memory_gib": gib, "storage_gib": 512, "gpus": gpus},
-            },
-            "regions_with_capacity_available": [],
-        }
-        for name, gpu, cents, vcpus, gib, gpus, _ in types
-    }  # fmt: skip
-    found["cpu_4x_general"] = {
-        "instance_type": {
-            "name": "cpu_4x_general", "description": "4x CPU General", "gpu_description": "N/A",
-            "price_cents_per_hour": 20,
-            "specs": {"vcpus": 4, "memory_gib": 16, "storage_gib": 512, "gpus": 0},
-        },
-        "regions_with_capacity_available": [{"name": "us-west-1", "description": "California, USA"}],
-    }  # fmt: skip
-    return {"data": found}
 
 
 def types_of_gpu(asked: Asked) -> dict[str, Any] | None:

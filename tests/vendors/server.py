@@ -8,19 +8,23 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
+from gpuplan.offers.refresh.run import RefreshJob, RefreshOutcome, keep_prices, read_prices
+from gpuplan.offers.refreshed_prices import PriceStore
 
-__all__ = ["FAULTS", "PASSING", "Asked", "Vendor", "impatient", "vendor"]
+__all__ = ["FAULTS", "LASTING", "PASSING", "Asked", "Vendor", "impatient", "refresh_provider", "vendor"]
 
-PASSING = ("503", "429", "reset", "half", "not json", "stall", "500")  # another try gets an answer
-FAULTS = (*PASSING, "403", "empty", "404")
+PASSING = ("503", "429", "reset", "half", "not json", "500")  # another try gets an answer
+LASTING = ("silent", "stall", "drip")  # there is no end of it: no byte, no more of them, or one now and then
+FAULTS = (*PASSING, *LASTING, "403", "empty", "404")
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,27 @@ class Vendor:
     faults: deque[str] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
     date: str | None = None  # what the Date header says instead of the time
+    etag: str = ""  # of every answer; a request that has it already gets none
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
 def impatient(**changes: Any) -> HttpClient:
-    """Return a client that makes no pauses between attempts; servers that stall want a small ``read_s``."""
-    patience = RetryPolicy(**{"connect_s": 5.0, "read_s": 5.0, "answer_s": 20.0, "attempts": 4, **changes})
+    """Return a client that makes no pauses between attempts; servers that stall want a small ``answer_s``."""
+    patience = RetryPolicy(**{"answer_s": 20.0, **changes})
     return HttpClient(patience, sleep=lambda _: None)
+
+
+def refresh_provider(
+    job: RefreshJob,
+    *,
+    store: PriceStore,
+    http: HttpClient,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> RefreshOutcome:
+    """Return how a refresh of one provider went with a client of the test's."""
+    outcome, found = read_prices(job, store=store, http=http)
+    keep_prices(job, outcome, found, store=store, http=http, now=now())
+    return outcome
 
 
 @contextmanager
@@ -97,7 +115,9 @@ def _handler(running: Vendor, answer: Callable[[Asked], Answer | None]) -> type[
             running.asked.append(asked)
             fault = running.faults.popleft() if running.faults else "none"
             status, body = _status_and_body(answer(asked))
-            _send(self, body, status=status, fault=fault, stopped=running.stopped)
+            if running.etag and asked.headers.get("if-none-match") == running.etag:
+                status, body = 304, b""
+            _send(self, body, status=status, fault=fault, running=running)
 
         do_POST = do_GET  # noqa: N815
 
@@ -123,10 +143,12 @@ def _asked(handler: BaseHTTPRequestHandler) -> Asked:
     return Asked(handler.command, parts.path, query, headers, body)
 
 
-def _send(
-    handler: BaseHTTPRequestHandler, body: bytes, *, status: int, fault: str, stopped: threading.Event
-) -> None:
+def _send(handler: BaseHTTPRequestHandler, body: bytes, *, status: int, fault: str, running: Vendor) -> None:
     """Send an answer, or what the fault makes of it."""
+    if fault == "silent":
+        running.stopped.wait(30.0)
+        handler.close_connection = True
+        return
     if fault == "reset":
         linger = struct.pack("ii", 1, 0)  # close with RST
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -142,16 +164,30 @@ def _send(
     handler.send_response(status)
     if status in (429, 503):
         handler.send_header("Retry-After", "1")
+    if running.etag:
+        handler.send_header("ETag", running.etag)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    if fault in ("half", "stall"):
+    if fault in ("half", "stall", "drip"):
         handler.wfile.write(body[: len(body) // 2])
         handler.wfile.flush()
-        if fault == "stall":
-            stopped.wait(2.0)
+        _hold_back(body[len(body) // 2 :], handler, fault=fault, running=running)
         handler.close_connection = True
         return
     handler.wfile.write(body)
+
+
+def _hold_back(rest: bytes, handler: BaseHTTPRequestHandler, *, fault: str, running: Vendor) -> None:
+    """Send nothing more, or byte by byte, until the server stops or nobody listens."""
+    if fault == "stall":
+        running.stopped.wait(30.0)
+    for byte in rest if fault == "drip" else b"":
+        if running.stopped.wait(0.02):
+            return
+        with suppress(OSError):
+            handler.wfile.write(bytes([byte]))
+            continue
+        return
 
 
 def http_date(moment: Any) -> str:

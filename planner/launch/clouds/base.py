@@ -342,7 +342,7 @@ def read_price_list(
     from ...offers.refresh.http import HttpClient, RetryPolicy
     from ...offers.refresh.source import ListedPrice
 
-    http = HttpClient(RetryPolicy(connect_s=5.0, read_s=15.0, attempts=ATTEMPTS))
+    http = HttpClient(RetryPolicy(answer_s=30.0, attempts=ATTEMPTS))
     try:
         rows = [row for row in read(http) if isinstance(row, ListedPrice)]
     except FetchError as error:

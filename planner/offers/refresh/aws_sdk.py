@@ -17,7 +17,6 @@ from decimal import Decimal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .aws_public import ACCELERATED_FAMILIES
 from .errors import FetchError, FetchErrorKind
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 
 PRICING_REGION = "us-east-1"  # serves all regions
+ACCELERATED_FAMILIES = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
 FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -160,8 +160,8 @@ def build_aws_client(service: str, region: str, endpoint: str) -> Any:
     import boto3
     from botocore.config import Config
 
-    retries = {"mode": "standard", "max_attempts": 5}
-    config = Config(retries=retries, connect_timeout=10, read_timeout=60, user_agent_extra="gpuplan")
+    retries = {"mode": "standard", "max_attempts": 2}
+    config = Config(retries=retries, connect_timeout=5, read_timeout=10, user_agent_extra="gpuplan")
     # A session of its own: the default one is not safe to build clients from in several threads.
     return boto3.Session().client(service, region_name=region, endpoint_url=endpoint or None, config=config)
 

@@ -19,11 +19,13 @@ from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_d
 
 if TYPE_CHECKING:
     from .http import HttpClient
+    from .instance_types import InstanceSpecs
 
 
 ENDPOINT = "https://prices.azure.com"
 API_VERSION = "2023-01-01-preview"
-MOST_PAGES = 200  # a region has about 10
+MOST_PAGES = 200  # a region has about 10, of machines with GPUs one or two
+GPU_SIZES = "Standard_N"
 NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated")
 GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
 # Of a meter: priced before unpriced, primary before others, later before earlier.
@@ -31,19 +33,28 @@ Rank = tuple[bool, bool, datetime]
 
 
 class AzureRetail(PriceSource):
-    """Retail Prices API: one part per region, with on-demand and spot prices."""
+    """Retail Prices API: one part per region, with on-demand and spot prices.
+
+    Args:
+        specs: Instance types; of those without an accelerator, only these are read.
+    """
 
     name = "azure-retail"
     provider = "azure"
     label = "azure {}"
 
+    def __init__(self, specs: InstanceSpecs) -> None:
+        sizes = (f"armSkuName eq '{name}'" for name in specs.known if not name.startswith(GPU_SIZES))
+        self._chosen = " or ".join((f"startswith(armSkuName, '{GPU_SIZES}')", *sizes))
+
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux prices of a region."""
-        return read_listed(request, http, region=part.region, now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        return read_listed(request, http, region=part.region, chosen=f"({self._chosen})", now=now)
 
 
 def read_listed(
-    request: RefreshRequest, http: HttpClient, *, region: str, size: str | None = None, now: datetime
+    request: RefreshRequest, http: HttpClient, *, region: str, chosen: str, now: datetime
 ) -> list[ListedPrice]:
     """Return the Linux prices of a region as they are listed now.
 
@@ -51,19 +62,18 @@ def read_listed(
         request: Refresh request with the endpoint.
         http: HTTP client.
         region: Region in Azure's spelling (`eastus`).
-        size: The only size to read; None for all.
+        chosen: Condition on the sizes, in the API's language.
         now: Time at which prices must be valid.
     """
     base = f"{request.endpoint(AzureRetail.name, ENDPOINT)}/api/retail/prices"
-    items = [item for page in _read_pages(base, region, http, size=size) for item in page]
+    items = [item for page in _read_pages(base, region, http, chosen) for item in page]
     return parse_items(items, url=base, now=now)
 
 
-def _read_pages(base: str, region: str, http: HttpClient, *, size: str | None = None) -> Iterator[list[Any]]:
+def _read_pages(base: str, region: str, http: HttpClient, sizes: str) -> Iterator[list[Any]]:
     """Yield the items of each page of a region; FetchError if the pages are not consecutive."""
     chosen = f"serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and armRegionName eq '{region}'"
-    if size:
-        chosen += f" and armSkuName eq '{size}'"
+    chosen += f" and {sizes}"
     url, params, so_far = base, {"api-version": API_VERSION, "$filter": chosen}, 0
     for _ in range(MOST_PAGES):
         data = http.json(url, params=params)

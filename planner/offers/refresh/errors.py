@@ -10,14 +10,13 @@ from ...errors import GpuplanError
 
 FetchErrorKind = Literal[
     "unreachable", "throttled", "server", "credentials", "not found", "malformed", "truncated", "disordered",
-    "slow", "refused",
+    "slow", "refused", "late", "unchanged",
 ]  # fmt: skip
 _KINDS: Mapping[int, FetchErrorKind] = {
-    401: "credentials", 403: "credentials", 404: "not found", 429: "throttled",
+    304: "unchanged", 401: "credentials", 403: "credentials", 404: "not found", 429: "throttled",
 }  # fmt: skip
-RETRYABLE_KINDS: frozenset[FetchErrorKind] = frozenset(
-    {"unreachable", "throttled", "server", "truncated", "malformed", "slow"}
-)
+RETRYABLE_KINDS: frozenset[FetchErrorKind] = frozenset({"throttled", "server", "truncated", "malformed"})
+HOST_KINDS = RETRYABLE_KINDS | {"unreachable", "slow"}  # after which a host is not asked again
 
 
 class FetchError(GpuplanError):
@@ -27,7 +26,7 @@ class FetchError(GpuplanError):
         message: One line naming thing and place.
         kind: Kind of failure; some kinds are retried.
         retry_after_s: Wait requested by the provider [s]; None if not given.
-        host: Host that could not be reached; empty for other failures.
+        host: Host that failed; empty for other failures.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ def translate_errors(url: str) -> Iterator[None]:
     except requests.ConnectTimeout as error:
         raise _build_connection_error(error, host) from error
     except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-        raise FetchError(f"{host} did not respond in time", kind="slow") from error
+        raise FetchError(f"{host} did not respond in time", kind="slow", host=host) from error
     except (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError) as error:
-        raise FetchError(f"the response of {host} was truncated", kind="truncated") from error
+        raise FetchError(f"the response of {host} was truncated", kind="truncated", host=host) from error
     except (requests.exceptions.ContentDecodingError, urllib3.exceptions.DecodeError, EOFError) as error:
-        raise FetchError(f"the response of {host} is corrupt", kind="truncated") from error
+        raise FetchError(f"the response of {host} is corrupt", kind="truncated", host=host) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise _build_connection_error(error, host) from error
 
@@ -77,9 +76,9 @@ def _build_connection_error(error: Exception, host: str) -> FetchError:
     reason = error.args[0] if error.args else None
     reason = getattr(reason, "reason", reason)
     if isinstance(reason, urllib3.exceptions.ReadTimeoutError):
-        return FetchError(f"{host} did not respond in time", kind="slow")
+        return FetchError(f"{host} did not respond in time", kind="slow", host=host)
     if isinstance(reason, urllib3.exceptions.ProtocolError):
-        return FetchError(f"{host} closed the connection", kind="truncated")
+        return FetchError(f"{host} closed the connection", kind="truncated", host=host)
     return FetchError(
         f"{host} cannot be reached ({type(error).__name__})",
         kind="unreachable",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def _read_skus(client: Any, service: str, http: HttpClient) -> Iterator[GoogleSk
     """Yield all SKUs of a service; FetchError if pages repeat or do not end."""
     token, seen = "", {""}
     for _ in range(MOST_PAGES):
-        page = http.retry(lambda token=token: _fetch_page(client, service, token, http))  # type: ignore[misc]
+        page = http.retry(partial(_fetch_page, client, service, token))
         yield from (_convert_sku(sku) for sku in page.skus)
         token = page.next_page_token
         if not token:
@@ -102,13 +103,13 @@ def _read_skus(client: Any, service: str, http: HttpClient) -> Iterator[GoogleSk
     raise FetchError(f"Google returned more than {MOST_PAGES} pages for {service}", kind="disordered")
 
 
-def _fetch_page(client: Any, service: str, token: str, http: HttpClient) -> Any:
+def _fetch_page(client: Any, service: str, token: str, left_s: float) -> Any:
     """Fetch a page as protocol buffer."""
     from google.cloud.billing_v1 import ListSkusRequest
 
     question = ListSkusRequest(parent=service, page_size=PAGE_SIZE, page_token=token)
     with _translate_errors():
-        pager = client.list_skus(request=question, retry=None, timeout=http.policy.read_s)
+        pager = client.list_skus(request=question, retry=None, timeout=left_s)
         page = next(iter(pager.pages))
         return type(page).pb(page)
 

@@ -1,33 +1,21 @@
-"""Prices of GPU clouds under the vendors' own names: Lambda and RunPod (with an API key), and Vast.
+"""Prices of marketplaces under their own names, from public lists.
 
-Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod
-(https://graphql-spec.runpod.io) and Vast (https://docs.vast.ai/api-reference/search/search-offers) are
-marketplaces. RunPod has a price in each tier, `[secure]` (its own data centers) and `[community]` (others'
-hosts); Vast's verified hosts give the one lowest ask, `[lowest]`, and the median of all, `[verified]`.
+RunPod (https://graphql-spec.runpod.io) has a price in each tier, `[secure]` (its own data centers) and
+`[community]` (others' hosts); Vast's verified hosts (https://docs.vast.ai/api-reference/search/search-offers) give
+the one lowest ask, `[lowest]`, and the median of all, `[verified]`.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..aliases import AcceleratorNames
 from ..rows import Purchase
 from .errors import FetchError
-from .source import (
-    ANYWHERE,
-    LeftOut,
-    ListedPrice,
-    PricePart,
-    PriceSource,
-    RefreshRequest,
-    parse_decimal,
-    parse_float,
-    reading,
-)
+from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, reading
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -62,29 +50,14 @@ VAST_QUERY: Mapping[str, Any] = {
 
 
 class _GpuCloud(PriceSource):
-    """Base class of GPU clouds: one list for all regions, for some with an API key.
+    """Base class of GPU clouds: one list for all regions.
 
     Args:
         specs: Instance types, with the catalog's accelerator names.
     """
 
-    key_variable = ""
-
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
-
-    def missing(self, request: RefreshRequest) -> str | None:
-        """Return the requirement of an API key if it is not set."""
-        lacks_key = self.key_variable and not request.environ.get(self.key_variable)
-        return f"an API key in {self.key_variable}" if lacks_key else None
-
-    def parts(self, _request: RefreshRequest) -> Sequence[PricePart]:
-        """Return the single part."""
-        return [PricePart(region=ANYWHERE, purchases=self.purchases, label=self.label)]
-
-    def get_headers(self, request: RefreshRequest) -> dict[str, str]:
-        """Return the header with the API key."""
-        return {"Authorization": f"Bearer {request.environ[self.key_variable]}"}
 
 
 class RunPod(_GpuCloud):
@@ -92,12 +65,11 @@ class RunPod(_GpuCloud):
 
     name = "runpod-api"
     provider = label = "runpod"
-    key_variable = "RUNPOD_API_KEY"
 
     def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all GPU types in stock, and the names of those out of stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
-        data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
+        data = http.json(url, body={"query": RUNPOD_QUERY})
         with reading("RunPod's response"):
             return [row for gpu in data["data"]["gpuTypes"] for row in self._list_prices(gpu, url)]
 
@@ -201,68 +173,11 @@ def _build_price(
     )
 
 
-def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: str = "") -> str | None:
+def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None) -> str | None:
     """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
-    memory = f"-{memory_gb}GB" if memory_gb else ""
-    variant = f"-{form}" if form else ""
-    spellings = (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name)
-    return next(filter(None, map(names.find, spellings)), None)
+    return (names.find(f"{name}-{memory_gb}GB") if memory_gb else None) or names.find(name)
 
 
 def _nominal_gb(mib: float | None) -> int | None:
     """Round memory to a GPU's nominal size [GB]: 81,559 MiB is 80 GB."""
     return None if mib is None else round(mib / 1024 / 8) * 8
-
-
-LAMBDA = "https://cloud.lambdalabs.com"
-# `1x A100 (40 GB SXM4)`: chip, memory and, where several are sold, its form.
-DESCRIPTION = re.compile(r"(?:\d+x )?(?P<name>.+?) \((?P<gb>\d+) GB(?: (?P<form>\w+))?\)")
-
-
-class LambdaCloud(_GpuCloud):
-    """List of instance types of Lambda."""
-
-    name = "lambda-api"
-    provider = "lambda"
-    label = "lambda on demand"
-    purchases = ("on_demand",)
-    key_variable = "LAMBDA_API_KEY"
-
-    def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return all instance types."""
-        url = f"{request.endpoint(self.name, LAMBDA)}/api/v1/instance-types"
-        data = http.json(url, headers=self.get_headers(request))
-        with reading("Lambda's response"):
-            return [
-                _parse_price(entry["instance_type"], url, self._specs.names) for entry in data["data"].values()
-            ]
-
-
-def _parse_price(kind: Mapping[str, Any], url: str, names: AcceleratorNames) -> ListedPrice:
-    """Parse an instance type of Lambda to a price."""
-    cents = parse_decimal(kind["price_cents_per_hour"], what=f"the price of {kind['name']}")
-    specs = kind.get("specs") or {}
-    return ListedPrice(
-        instance_type=kind["name"],
-        region=REGION,
-        purchase="on_demand",
-        usd_per_hour=cents / Decimal(100),
-        sku=kind["name"],
-        url=url,
-        accelerator=_find_accelerator(kind, names),
-        devices=parse_float(specs.get("gpus")),
-        vcpus=parse_float(specs.get("vcpus")),
-        memory_gib=parse_float(specs.get("memory_gib")),
-        is_accelerated=kind["name"].startswith("gpu_"),
-    )
-
-
-def _find_accelerator(kind: Mapping[str, Any], names: AcceleratorNames) -> str | None:
-    """Return the catalog's name of an instance type's GPU, or Lambda's own; None for a machine without one."""
-    if not kind["name"].startswith("gpu_"):
-        return None
-    stated = str(kind.get("gpu_description") or kind["description"])
-    found = DESCRIPTION.fullmatch(stated)
-    if found is None:
-        return stated
-    return _resolve(names, found["name"], int(found["gb"]), found["form"] or "") or stated

@@ -175,7 +175,7 @@ PROVIDERS: Sequence[str] = tuple(_READERS)
 ANSWER_S = 8.0
 REMEMBERED_S = 600.0
 REGIONS_ASKED = 8
-_POLICY = RetryPolicy(connect_s=3.0, read_s=5.0, answer_s=6.0, attempts=1)
+_POLICY = RetryPolicy(connect_s=3.0, answer_s=6.0, attempts=1)
 _IDENTITY = {cloud.name: cloud.account_variables for cloud in CLOUDS if cloud.account_variables}
 # Metrics of regional quotas: https://cloud.google.com/compute/resource-usage#gpu_quota
 GOOGLE_METRICS = {

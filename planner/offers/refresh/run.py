@@ -1,22 +1,21 @@
-"""Refresh of one provider: query its sources, check the prices, and replace its file atomically."""
+"""Refresh of providers: query their sources, check the prices, and replace the file of each atomically."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..refreshed_prices import PriceStore, RefreshedOffer
 from ..rows import Offer, OfferKey
 from .errors import FetchError
+from .http import USUAL, HttpClient, RetryPolicy, map_in_threads
 from .instance_types import InstanceSpec, InstanceSpecs
-from .sanity_checks import Anomaly, CheckedPart, check_part, find_on_sale, format_key
+from .sanity_checks import Anomaly, CheckedPart, Code, check_part, find_on_sale, format_key
 from .source import LeftOut, LeftOutReason, ListedPrice, PricePart, PriceSource, RefreshRequest
-
-if TYPE_CHECKING:
-    from .http import HttpClient
-
 
 _PLAIN = ("provider", "sources", "accepted", "refused", "new", "changed", "same", "gone")
 
@@ -51,7 +50,8 @@ class RefreshOutcome:
     @property
     def quarantined(self) -> int:
         """Number of quarantined prices."""
-        return sum(1 for anomaly in self.anomalies if not anomaly.refuses and anomaly.code != "clock")
+        others = ("clock", "failed", "unreachable")
+        return sum(1 for anomaly in self.anomalies if not anomaly.refuses and anomaly.code not in others)
 
     @property
     def names_left_out(self) -> dict[LeftOutReason, list[str]]:
@@ -78,7 +78,10 @@ class RefreshOutcome:
 CLOCK_TOLERANCE_S = 300.0
 MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
 LISTED = ("instance_type", "region", "purchase", "usd_per_hour", "note", "url", "sku")  # kept as listed
-Progress = Callable[[str, int, int], None]
+TOTAL_S = 18.0  # of all requests together
+REGIONS_AT_ONCE = 8
+FAILED: Code = "failed"
+ReadPart = tuple[PriceSource, PricePart, Sequence[ListedPrice] | None]  # None: as it was the last time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class RefreshJob:
 
     Args:
         provider: Provider to refresh.
-        slots: Sources by purpose; of each slot, the first usable source is read, and the next if it fails.
+        sources: Its sources.
         specs: Instance types of the provider.
         packaged: The provider's packaged offers.
         request: Regions, credentials, endpoints.
@@ -95,103 +98,173 @@ class RefreshJob:
     """
 
     provider: str
-    slots: Sequence[Sequence[PriceSource]]
+    sources: Sequence[PriceSource]
     specs: InstanceSpecs
     packaged: Sequence[Offer]
     request: RefreshRequest
     accept_moves: bool = False
 
 
-def refresh_provider(
+def refresh_providers(
+    jobs: Sequence[RefreshJob],
+    *,
+    store: PriceStore,
+    total_s: float = TOTAL_S,
+    policy: RetryPolicy = USUAL,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> list[RefreshOutcome]:
+    """Refresh providers, all at once, so that a host that does not answer delays no other.
+
+    Args:
+        jobs: Inputs, one for each provider.
+        store: Store of prices.
+        total_s: Time limit of all requests together; what was not read by then stays as it is [s].
+        policy: Time limits of a host.
+        progress: Called with the providers that are still read, the number done and the total.
+    """
+    failed: dict[str, FetchError] = {}
+    until = time.monotonic() + total_s
+
+    def read(job: RefreshJob) -> tuple[RefreshOutcome, list[ReadPart], HttpClient]:
+        with closing(HttpClient(policy, failed=failed, until=until)) as http:
+            return *read_prices(job, store=store, http=http), http
+
+    outcomes = {job.provider: RefreshOutcome(provider=job.provider) for job in jobs}
+    waiting = list(outcomes)
+    progress(" ".join(waiting), 0, len(jobs))
+    for job, (outcome, found, http) in map_in_threads(read, jobs, most=len(jobs)):
+        keep_prices(job, outcome, found, store=store, http=http, now=datetime.now(UTC))
+        outcomes[job.provider] = outcome
+        waiting.remove(job.provider)
+        progress(" ".join(waiting), len(jobs) - len(waiting), len(jobs))
+    return list(outcomes.values())
+
+
+def keep_prices(
     job: RefreshJob,
+    outcome: RefreshOutcome,
+    found: Iterable[ReadPart],
     *,
     store: PriceStore,
     http: HttpClient,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    progress: Progress = lambda *_: None,
-) -> RefreshOutcome:
-    """Refresh the prices of a provider; its file is replaced if any price was accepted.
+    now: datetime,
+) -> None:
+    """Check what was read, and store what is accepted: the provider's file is replaced as a whole.
 
     Args:
         job: Inputs of the refresh.
+        outcome: Outcome so far, to be completed.
+        found: What was read.
         store: Store of prices.
-        http: HTTP client.
-        now: Local clock; if it is far off, this is reported and the provider's clock is used.
-        progress: Called with a label, the parts done and the total number of parts.
+        http: Client that has read it.
+        now: Local time; if it is far off, this is reported and the provider's clock is used.
     """
-    outcome = RefreshOutcome(provider=job.provider)
+    at = _resolve_time(now, http, outcome).replace(microsecond=0)
+    etags = dict(http.etags)
     with store.locked(job.provider):
         old = {offer.key: offer for offer in store.offers(job.provider)}
         packaged = {offer.key: offer for offer in job.packaged if offer.status != "historical"}
         reference: dict[OfferKey, Offer] = {**packaged, **old}
-        fresh = dict(old)
-        gone = dict(store.gone(job.provider))
-        for source, part, rows in _read_parts(job, http, outcome, progress):
-            verdict = check_part(part, rows, old=reference, specs=job.specs, accept_moves=job.accept_moves)
+        fresh, gone = dict(old), dict(store.gone(job.provider))
+        for source, part, rows in found:
+            if rows is None:
+                _confirm(fresh, source.url, at=at, outcome=outcome)
+                outcome.accepted.append(part.label)
+                continue
+            verdict = check_part(
+                part,
+                rows,
+                old=reference,
+                specs=job.specs,
+                accept_moves=job.accept_moves,
+                is_complete=source.is_complete,
+            )
             outcome.anomalies += verdict.anomalies
             outcome.left_out |= verdict.left_out
             if verdict.refused:
                 outcome.refused.append(part.label)
+                etags.pop(source.url, None)
                 continue
             outcome.accepted.append(part.label)
-            at = _resolve_time(now(), http, outcome)
             _merge(verdict, source=source, at=at, fresh=fresh, reference=reference, outcome=outcome)
             for key in _find_unlisted(verdict, part, source, reference):
                 outcome.gone += key not in gone
                 gone[key] = at.date().isoformat()
             for row, _ in verdict.accepted:
                 gone.pop(row.key, None)
-        # Parts read by a fallback source are not rejected.
-        outcome.refused = [label for label in outcome.refused if label not in outcome.accepted]
         if outcome.accepted:
             store.write(job.provider, [offer for key, offer in fresh.items() if key not in gone], gone=gone)
         if outcome.sources:
-            report = {"finished_at": _resolve_time(now(), http, outcome).isoformat(), **outcome.to_json()}
-            store.write_report(job.provider, report)
-    return outcome
+            report = {"finished_at": at.isoformat(), **outcome.to_json()}
+            store.write_report(job.provider, {**report, "etags": store.etags(job.provider) | etags})
+
+
+def read_prices(job: RefreshJob, *, store: PriceStore, http: HttpClient) -> tuple[RefreshOutcome, list[ReadPart]]:
+    """Read every part; those without a complete response are failures of the outcome."""
+    outcome, found = RefreshOutcome(provider=job.provider), list[ReadPart]()
+    request = replace(job.request, etags=store.etags(job.provider))
+    for source in job.sources:
+        needed = source.missing(request)
+        if needed is not None:
+            outcome.needs.append(f"{source.name}: {needed}")
+            continue
+        outcome.sources.append(source.name)
+        parts, before = source.parts(request), len(found)
+        failed = list[tuple[PricePart, FetchError]]()
+        answers = dict(_read_parts(source, parts, request, http))
+        for part in parts:
+            answer = answers[part]
+            if not isinstance(answer, FetchError):
+                outcome.left_out.update(row for row in answer if isinstance(row, LeftOut))
+                found.append((source, part, [row for row in answer if isinstance(row, ListedPrice)]))
+            elif answer.kind == "unchanged":
+                found.append((source, part, None))
+            else:
+                failed.append((part, answer))
+        _note_failures(failed, outcome, is_answered=len(found) > before)
+    return outcome, found
 
 
 def _read_parts(
-    job: RefreshJob, http: HttpClient, outcome: RefreshOutcome, progress: Progress
-) -> Iterable[tuple[PriceSource, PricePart, list[ListedPrice]]]:
-    """Yield every part with a complete response; failures are added to the outcome."""
-    for slot in job.slots:
-        for source in slot:
-            needed = source.missing(job.request)
-            if needed is not None:
-                outcome.needs.append(f"{source.name}: {needed}")
-                continue
-            outcome.sources.append(source.name)
-            answered, failed = False, list[tuple[PricePart, FetchError]]()
-            parts = source.parts(job.request)
-            for done, part in enumerate(parts):
-                progress(part.label, done, len(parts))
-                try:
-                    rows = list(source.read(part, job.request, http))
-                except FetchError as error:
-                    failed.append((part, error))
-                    if error.host:  # the same for all parts
-                        outcome.refused += [rest.label for rest in parts[done + 1 :]]
-                        break
-                    continue
-                answered = True
-                outcome.left_out.update(row for row in rows if isinstance(row, LeftOut))
-                yield source, part, [row for row in rows if isinstance(row, ListedPrice)]
-            _note_failures(failed, outcome, answered=answered)
-            if answered:
-                break
+    source: PriceSource, parts: Sequence[PricePart], request: RefreshRequest, http: HttpClient
+) -> Iterator[tuple[PricePart, list[ListedPrice | LeftOut] | FetchError]]:
+    """Yield each part with its rows, or its error; regions are read at the same time."""
+
+    def read(part: PricePart) -> list[ListedPrice | LeftOut] | FetchError:
+        try:
+            return list(source.read(part, request, http))
+        except FetchError as error:
+            return error
+
+    return map_in_threads(read, parts, most=REGIONS_AT_ONCE)
 
 
 def _note_failures(
-    failed: Sequence[tuple[PricePart, FetchError]], outcome: RefreshOutcome, *, answered: bool
+    failed: Sequence[tuple[PricePart, FetchError]], outcome: RefreshOutcome, *, is_answered: bool
 ) -> None:
-    """Add failures to the outcome; a region not enabled for the account is no failure if others succeeded."""
+    """Add failures to the outcome, those of several parts for the same reason as one.
+
+    A region that is not enabled for the account is no failure where others were read.
+    """
+    by_reason: dict[str, list[tuple[PricePart, FetchError]]] = {}
     for part, error in failed:
-        refuses = not (answered and error.kind == "credentials")
-        message = f"{error}; {error.hint}" if error.hint else str(error)
-        outcome.anomalies.append(Anomaly(code="failed", what=part.label, message=message, refuses=refuses))
-        if refuses:
-            outcome.refused.append(part.label)
+        by_reason.setdefault(str(error), []).append((part, error))
+    for message, ((part, error), *others) in by_reason.items():
+        refuses = not (is_answered and error.kind == "credentials")
+        outcome.refused += [one.label for one, _ in by_reason[message]] if refuses else []
+        what = f"{part.label} and {len(others)} more" if others else part.label
+        why, code = f"{message}; {error.hint}" if error.hint else message, FAILED
+        if error.kind == "unreachable" and error.host:
+            what, why, code = error.host, error.hint or message, "unreachable"
+        outcome.anomalies.append(Anomaly(code=code, what=what, message=why, refuses=refuses))
+
+
+def _confirm(fresh: dict[OfferKey, RefreshedOffer], url: str, *, at: datetime, outcome: RefreshOutcome) -> None:
+    """Date the prices of an answer that is the same as the last time."""
+    for key, offer in fresh.items():
+        if offer.url == url:
+            fresh[key] = replace(offer, price_as_of=at.date().isoformat(), fetched_at=at)
+            outcome.same += 1
 
 
 def _merge(
@@ -237,7 +310,7 @@ def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: da
         "provider": provider,
         "price_as_of": at.date().isoformat(),
         "price_source": f"{row.url} ({row.sku})",
-        "fetched_at": at.replace(microsecond=0),
+        "fetched_at": at,
     }
     return RefreshedOffer.read(values)
 

@@ -23,7 +23,7 @@ MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
 MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
 Code = Literal[
     "not above 0", "moved", "out of bounds", "two prices", "placeholder", "currency", "far fewer rows",
-    "most prices moved", "failed", "clock",
+    "most prices moved", "failed", "unreachable", "clock",
 ]  # fmt: skip
 
 
@@ -77,6 +77,7 @@ def check_part(
     old: Mapping[OfferKey, Offer],
     specs: InstanceSpecs,
     accept_moves: bool = False,
+    is_complete: bool = True,
 ) -> CheckedPart:
     """Check the rows of a part: return those that may replace known prices, and the findings on the others.
 
@@ -86,6 +87,7 @@ def check_part(
         old: Previous prices by instance type, region and purchase option.
         specs: Instance types of the provider.
         accept_moves: Accept large price changes, after manual review.
+        is_complete: Whether the provider's other regions should be listed too.
     """
     foreign = Counter(row.currency for row in listed if row.currency != "USD")
     if foreign:
@@ -107,6 +109,9 @@ def check_part(
             fitting.append((row, shape))
     jumps = (_find_price_jump(row, old.get(row.key)) for row, _ in fitting)
     moved = [] if accept_moves else [why for why in jumps if why]
+    if listed and not is_complete:
+        places = {row.region for row in listed}
+        old = {key: offer for key, offer in old.items() if key[1] in places}
     refusal = _find_part_anomaly(part, fitting, moved, old)
     if refusal is not None:
         return CheckedPart(anomalies=(refusal, *anomalies, *moved), left_out=left_out)

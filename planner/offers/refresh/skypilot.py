@@ -1,12 +1,12 @@
-"""Catalogs in SkyPilot's format, hosted or as a file: a fallback for providers that need credentials, and an
-import.
+"""SkyPilot's hosted catalog: prices of clouds whose own lists need an account or hours of reading.
 
-https://github.com/skypilot-org/skypilot-catalog, `catalogs/v8/<cloud>/vms.csv`. A row is an instance type
-with or without accelerators in a zone, or (Google) accelerators without an instance type, which attach to a
-host. SkyPilot writes 700.0 for an unknown TPU v6e price, and 0 for a host whose price is included in the
-accelerator's: neither is used as a price. Its search by name also finds the rates of Google's Dynamic Workload
-Scheduler, which stand as on-demand prices of H100 and H200 in some regions: a price far below that of other
-regions is not used.
+https://github.com/skypilot-org/skypilot-catalog, `catalogs/v8/<cloud>/vms.csv`, is written every seven hours from
+the vendors' own interfaces (`.github/workflows` there; not that of Azure, and RunPod's and Vast's have names of
+SkyPilot's own). A row is an instance type with or without accelerators in a zone, or (Google) accelerators that
+attach to a host. SkyPilot writes 700.0 for an unknown TPU v6e price, and 0 for a host whose
+price is included in the accelerator's: neither is used as a price. Its search by name also finds the rates of
+Google's Dynamic Workload Scheduler, which stand as on-demand prices of H100 and H200 in some regions: a price far
+below that of other regions is not used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..rows import CPU, Purchase
@@ -53,37 +52,38 @@ class SkyPilotCatalog(PriceSource):
     Args:
         provider: The provider, which is also SkyPilot's name of the cloud.
         specs: Instance types, to assemble machines that SkyPilot lists in parts.
-        file: A local file to use instead of the hosted catalog.
     """
 
     is_complete = False  # not the vendor's own list
 
-    def __init__(self, provider: str, specs: InstanceSpecs, *, file: Path | None = None) -> None:
+    def __init__(self, provider: str, specs: InstanceSpecs) -> None:
         self.provider = provider
         self.name = f"skypilot-{provider}"
         self.label = f"{provider} (SkyPilot)"
         self._specs = specs
-        self._file = file
 
     def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the prices of all regions: the lowest over the zones."""
-        if self._file is not None:
-            text, url = _read_text(self._file), self._file.resolve().as_uri()
-        else:
-            url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
-            text = http.text(url)
-        return parse_catalog(text, self._specs.known, url=url)
+        self.url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
+        text = http.text(self.url, etag=request.etags.get(self.url, ""))
+        one = request.regions[0] if len(request.regions) == 1 else ""
+        return parse_catalog(text, self._specs.known, url=self.url, one_region=one)
 
 
-def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> Iterator[ListedPrice | LeftOut]:
+def parse_catalog(
+    text: str, known: Mapping[str, InstanceSpec], *, url: str, one_region: str = ""
+) -> Iterator[ListedPrice | LeftOut]:
     """Yield the machines of a catalog, assembling those listed in parts, and the parts of no known machine.
 
     Args:
         text: The CSV file.
         known: Hardware by instance type.
         url: Source of the file.
+        one_region: Region that stands for all of a provider whose prices do not differ by region; empty: none.
     """
     rows = _parse_rows(text, url)
+    for row in rows if one_region else ():
+        row["Region"] = one_region
     machines = _select_cheapest((row["InstanceType"], row) for row in rows if not _is_part(row))
     parts = _select_cheapest((_format_part_name(row), row) for row in rows if _is_part(row))
     for (name, region, purchase), (usd, row) in machines.items():
@@ -190,11 +190,3 @@ def _build_price(key: PriceKey, usd: Decimal, row: Mapping[str, str], url: str) 
         is_accelerated=bool(name or ACCELERATOR_SERIES.match(instance_type)),
         note=NOTE,
     )
-
-
-def _read_text(file: Path) -> str:
-    """Read a text file; FetchError if it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FetchError(f"{file} cannot be read: {error}", kind="not found") from error

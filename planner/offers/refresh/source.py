@@ -93,22 +93,22 @@ class PricePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
-    """A refresh as requested by the user.
+    """Inputs of the sources of a provider.
 
     Args:
-        regions: Regions to refresh; empty for the source's default.
-        known_regions: Regions with offers in the catalog, meant by ``--region all``.
+        regions: Regions with offers in the catalog.
         environ: Environment variables with credentials and keys.
         endpoints: Base URLs that replace the defaults, by source name.
+        etags: ETags of what is known of a source, by URL.
     """
 
     regions: tuple[str, ...] = ()
-    known_regions: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     endpoints: Mapping[str, str] = field(default_factory=dict)
+    etags: Mapping[str, str] = field(default_factory=dict)
 
     def endpoint(self, source: str, default: str) -> str:
-        """Return the base URL of a source: from `GPUPLAN_ENDPOINT_AWS_BULK` and similar, settings, or default."""
+        """Return the base URL of a source: `GPUPLAN_ENDPOINT_AZURE_RETAIL` and similar, settings, or default."""
         variable = "GPUPLAN_ENDPOINT_" + source.upper().replace("-", "_")
         return (self.environ.get(variable) or self.endpoints.get(source) or default).rstrip("/")
 
@@ -117,12 +117,13 @@ class PriceSource:
     """Interface of a price source.
 
     Attributes:
-        name: Name in settings and messages, such as `aws-bulk`.
+        name: Name in settings and messages, such as `azure-retail`.
         provider: Provider of the prices.
         label: Name of a part in messages; with `{}` for a region if each is a response of its own.
         purchases: Purchase options listed.
         is_complete: Whether the source lists everything that the provider offers, so that a missing offer is
             withdrawn.
+        url: Address of the answer that was read, if it is one that may stay the same for long.
     """
 
     name: str
@@ -130,6 +131,7 @@ class PriceSource:
     label: str
     purchases: tuple[Purchase, ...] = ("on_demand", "spot")
     is_complete = True
+    url = ""
     _rows: Sequence[ListedPrice | LeftOut] | None = None
 
     def missing(self, _request: RefreshRequest) -> str | None:
@@ -138,14 +140,8 @@ class PriceSource:
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return the parts that are accepted or rejected separately: one per region, or one for all regions."""
-        is_regional, regions = "{}" in self.label, request.regions
-        if regions in ((), ("all",)):
-            regions = request.known_regions if is_regional else (ANYWHERE,)
-        label = self.label if is_regional else f"{self.label} {{}}"
-        return [
-            PricePart(region=r, purchases=self.purchases, label=label.format(r).removesuffix(f" {ANYWHERE}"))
-            for r in regions
-        ]
+        regions = request.regions if "{}" in self.label else (ANYWHERE,)
+        return [PricePart(region=one, purchases=self.purchases, label=self.label.format(one)) for one in regions]
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all prices of a part, and the items that the source omits; FetchError unless the response

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory, build_aws_client
 from gpuplan.offers.refresh.instance_types import build_instance_specs
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
 from gpuplan.offers.refresh.source import PricePart, RefreshRequest
 from gpuplan.offers.refreshed_prices import PriceStore
 from moto.server import ThreadedMotoServer
-from offers.refresh.test_aws_and_azure import LISTED, amazon
-from vendors.server import Asked, impatient, vendor
+from offers.refresh.test_aws_and_azure import run
+from vendors.server import impatient, vendor
 
 CATALOG = load_catalog()
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
-OTHERS = amazon(LISTED)
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +26,6 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
 
 
-def run(store: PriceStore, url: str, *, region: str = "us-west-2") -> RefreshOutcome:
-    """Return how a refresh with credentials went."""
-    names = ("aws-query", "aws-spot-history", "aws-bulk", "aws-spot-feed")
-    (job,) = build_jobs(
-        CATALOG, providers=("aws",), regions=(region,), environ=KEYS, endpoints=dict.fromkeys(names, url)
-    )
-    return refresh_provider(replace(job, packaged=()), store=store, http=impatient())
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -48,24 +34,18 @@ def run(store: PriceStore, url: str, *, region: str = "us-west-2") -> RefreshOut
         ({"__type": "AccessDeniedException", "message": "not authorized"}, "pricing:GetProducts"),
     ],
 )
-def test_keys_that_do_not_hold_fall_back_to_the_keyless_sources(
+def test_keys_that_do_not_hold_are_told_with_the_way_out(
     tmp_path: Path, fault: dict[str, str], message: str
 ) -> None:
-    """It is told, and AWS's own public files are read instead."""
+    """Nothing is taken."""
     store = PriceStore(tmp_path)
 
-    def answer(asked: Asked) -> Any:
-        if asked.method == "POST":
-            return (400, fault)
-        return OTHERS(asked)
+    with vendor(lambda _: (400, fault)) as server:
+        outcome = run(store, server.url, "aws", regions=("us-east-1",))
 
-    with vendor(answer) as server:
-        outcome = run(store, server.url, region="us-east-1")
-
-    assert outcome.sources[:2] == ["aws-query", "aws-bulk"]
+    assert outcome.sources == ["aws-query", "aws-spot-history"]
     assert message in outcome.anomalies[0].message
-    assert "aws us-east-1 on demand" in outcome.accepted
-    assert len(store.offers("aws")) == len(LISTED)
+    assert (outcome.accepted, store.offers("aws")) == ([], ())
 
 
 def test_boto3_reads_moto_s_spot_history() -> None:
@@ -87,11 +67,11 @@ def test_boto3_reads_moto_s_spot_history() -> None:
     assert all(row.note.startswith("zone us-east-1") for row in rows)
 
 
-def test_a_client_waits_10_s_for_a_connection_and_60_s_for_an_answer_and_asks_again_five_times() -> None:
+def test_a_client_waits_5_s_for_a_connection_and_10_s_for_an_answer_and_asks_three_times() -> None:
     """boto3's own limits are a minute for a connection and its older kind of retries."""
     client = build_aws_client("ec2", "us-west-2", "")
 
     assert client.meta.endpoint_url == "https://ec2.us-west-2.amazonaws.com"
-    assert (client.meta.config.connect_timeout, client.meta.config.read_timeout) == (10, 60)
-    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 6}
+    assert (client.meta.config.connect_timeout, client.meta.config.read_timeout) == (5, 10)
+    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 3}
     assert build_aws_client("ec2", "us-west-2", "http://localhost:1").meta.endpoint_url == "http://localhost:1"

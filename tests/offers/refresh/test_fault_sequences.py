@@ -13,20 +13,18 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refreshed_prices import PriceStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from offers.refresh.test_aws_and_azure import CATALOG, packaged
-from vendors import aws, azure
-from vendors.server import Asked, Vendor, impatient, vendor
+from vendors import azure
+from vendors.server import Asked, Vendor, impatient, refresh_provider, vendor
 
 pytestmark = pytest.mark.slow
 
-REGIONS = {"azure": ("eastus", "westus3"), "aws": ("us-east-1", "us-west-2")}
+REGIONS = {"azure": ("eastus", "westus3")}
 USD = {
-    "aws": {name: Decimal(usd) for name, usd in list(aws.LISTED_USD.items())[:9]},
-    "azure": {name: Decimal(usd) for name, (usd, _) in list(azure.LISTED_USD.items())[:9]},
+    "azure": {name: Decimal(usd) for name, (usd, _) in list(azure.LISTED_USD.items())[:9]}
 }  # of the vendors' documents; in both regions alike
 KNOWN = [
     offer
@@ -74,19 +72,11 @@ class World:
             (name, region, Decimal(0) if self.lie == "a zero" and number % 9 == 0 else usd)
             for number, (name, region, usd) in enumerate(self.listed())
         ]
-        if self.provider == "azure":
-            items = [
-                azure.plain_item(name, armRegionName=region, retailPrice=float(usd), currencyCode=currency)
-                for name, region, usd in listed
-            ]
-            return azure.answer(asked, items, size=4)
-        if "/offers/" not in asked.path:
-            return None
-        return aws.offer_file(
-            aws.plain_line(name, **{"Region Code": region, "PricePerUnit": f"{usd:.10f}", "Currency": currency})
+        items = [
+            azure.plain_item(name, armRegionName=region, retailPrice=float(usd), currencyCode=currency)
             for name, region, usd in listed
-            if f"/{region}/" in asked.path
-        )
+        ]
+        return azure.answer(asked, items, size=4)
 
 
 class Died(BaseException):
@@ -136,15 +126,9 @@ def test_nothing_is_lost_and_nothing_is_half_written(
     """After every refresh, however it went: whole files, true prices, all or nothing by region, no key lost."""
     vendor_world, server = world
     vendor_world.provider = provider
-    names = ("aws-bulk", "aws-spot-feed", "azure-retail")
-    (job,) = build_jobs(
-        CATALOG,
-        providers=(provider,),
-        regions=REGIONS[provider],
-        environ={},
-        endpoints=dict.fromkeys(names, server.url),
-    )
-    job = replace(job, packaged=[offer for offer in KNOWN if offer.provider == provider])
+    (job,) = build_jobs(CATALOG, providers=(provider,), environ={}, endpoints={"azure-retail": server.url})
+    request = replace(job.request, regions=REGIONS[provider])
+    job = replace(job, packaged=[offer for offer in KNOWN if offer.provider == provider], request=request)
     with TemporaryDirectory() as folder:
         store = PriceStore(Path(folder))
         steps: set[int] = set()

@@ -1,9 +1,9 @@
-"""Contract: Lambda, RunPod and Vast, from servers on loopback that speak the vendors' own form."""
+"""Contract: RunPod and Vast, from servers on loopback that speak the vendors' own form."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,70 +12,37 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh import gpu_clouds as sources
 from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.run import RefreshOutcome
 from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import gpu_clouds
-from vendors.server import Asked, impatient, vendor
+from vendors.server import Asked, impatient, refresh_provider, vendor
 
 CATALOG = load_catalog()
-KEYS = {"lambda": {"LAMBDA_API_KEY": "key"}, "runpod": {"RUNPOD_API_KEY": "key"}}
-SOURCES = {"lambda": "lambda-api", "runpod": "runpod-api", "vast": "vast-api"}
+SOURCES = {"runpod": "runpod-api", "vast": "vast-api"}
 
 
-def run(
-    store: PriceStore, provider: str, answer: Callable[[Asked], Any], *, environ: dict[str, str] | None = None
-) -> tuple[RefreshOutcome, list[Asked]]:
+def run(store: PriceStore, provider: str, answer: Callable[[Asked], Any]) -> tuple[RefreshOutcome, list[Asked]]:
     """Return how a refresh went, and what was asked."""
     with vendor(answer) as server:
         (job,) = build_jobs(
             CATALOG,
             providers=(provider,),
-            environ=KEYS.get(provider, {}) if environ is None else environ,
+            environ={"RUNPOD_API_KEY": "not to be sent"},
             endpoints={SOURCES[provider]: server.url},
         )
         # without the packaged rows: whether rows of another day are near is not the question here
-        alone = type(job)(provider=provider, slots=job.slots, specs=job.specs, packaged=(), request=job.request)
-        return refresh_provider(alone, store=store, http=impatient()), server.asked
-
-
-def test_all_twenty_types_of_lambda_are_read(tmp_path: Path) -> None:
-    """Chip, memory and form come from the description; price, sizes and number from the fields beside it."""
-    store = PriceStore(tmp_path)
-
-    outcome, asked = run(store, "lambda", lambda _: gpu_clouds.instance_types())
-
-    found = {
-        offer.instance_type: (offer.accelerator, offer.devices, offer.usd_per_hour)
-        for offer in store.offers("lambda")
-    }
-    assert len(gpu_clouds.LAMBDA_TYPES) == 20
-    assert outcome.anomalies == []
-    assert json.loads(store.path("refresh", "lambda").read_text())["finished_at"]
-    assert found == {
-        name: (accelerator, gpus, Decimal(cents) / 100)
-        for name, _, cents, _, _, gpus, accelerator in gpu_clouds.LAMBDA_TYPES
-    }
-    assert asked[0].headers["authorization"] == "Bearer key"
-
-
-def test_lambdas_description_tells_the_chip_without_the_catalogs_help(tmp_path: Path) -> None:
-    """A type of tomorrow: its name is in no list, its description says what it is."""
-    new = ("gpu_16x_h100_sxm5", "H100 (80 GB SXM5)", 6384, 416, 3600, 16, "H100-SXM")
-    store = PriceStore(tmp_path)
-
-    outcome, _ = run(store, "lambda", lambda _: gpu_clouds.instance_types((new,)))
-
-    assert outcome.anomalies == []
-    assert [(o.instance_type, o.accelerator, o.devices) for o in store.offers("lambda")] == [
-        ("gpu_16x_h100_sxm5", "H100-SXM", 16)
-    ]
+        return refresh_provider(replace(job, packaged=()), store=store, http=impatient()), server.asked
 
 
 def test_runpods_types_in_stock_in_both_tiers(tmp_path: Path) -> None:
-    """An H100 in both clouds, an A40 in the secure one only; B200 is out of stock, RTX 2000 Ada in no catalog."""
+    """An H100 in both clouds, an A40 in the secure one only; B200 is out of stock, RTX 2000 Ada in no catalog.
+
+    No key is sent.
+    """
     store = PriceStore(tmp_path)
 
-    outcome, _ = run(store, "runpod", gpu_clouds.types_of_gpu)
+    outcome, asked = run(store, "runpod", gpu_clouds.types_of_gpu)
+    assert "authorization" not in asked[0].headers
 
     found = {(o.instance_type, o.purchase): (o.accelerator, o.usd_per_hour) for o in store.offers("runpod")}
     expected: dict[tuple[str, str], tuple[str, Decimal]] = {}
@@ -137,18 +104,8 @@ def test_vasts_offers_out_of_order_are_refused(tmp_path: Path) -> None:
     assert "not in order of price" in outcome.anomalies[0].message
 
 
-@pytest.mark.parametrize("provider", ["lambda", "runpod"])
-def test_without_a_key_nothing_is_asked_and_the_way_is_told(tmp_path: Path, provider: str) -> None:
-    """No request leaves; the variable is named."""
-    outcome, asked = run(PriceStore(tmp_path), provider, lambda _: {}, environ={})
-
-    assert asked == []
-    assert outcome.needs == [f"{SOURCES[provider]}: an API key in {provider.upper()}_API_KEY"]
-
-
 @pytest.mark.parametrize(
-    ("provider", "reply"),
-    [("lambda", {"data": [1]}), ("runpod", {"errors": []}), ("vast", {"offers": [{}]}), ("vast", [])],
+    ("provider", "reply"), [("runpod", {"errors": []}), ("vast", {"offers": [{}]}), ("vast", [])]
 )
 def test_another_form_is_refused(tmp_path: Path, provider: str, reply: Any) -> None:
     """JSON, and not theirs: one line, no traceback, nothing written."""

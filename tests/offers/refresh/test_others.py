@@ -1,44 +1,29 @@
-"""Contract: an expired key, and SkyPilot's catalog, from servers on loopback."""
+"""Contract: SkyPilot's hosted catalog, from servers on loopback."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.run import RefreshOutcome
 from gpuplan.offers.refreshed_prices import PriceStore
+from gpuplan.offers.rows import Offer
 from vendors import others
-from vendors.server import Asked, impatient, vendor
+from vendors.server import Asked, impatient, refresh_provider, vendor
 
 CATALOG = load_catalog()
-KEYS = {"lambda": {"LAMBDA_API_KEY": "key"}, "runpod": {"RUNPOD_API_KEY": "key"}}
-SOURCES = {"lambda": "lambda-api", "runpod": "runpod-api", "vast": "vast-api", "gcp": "skypilot-gcp"}
 
 
-def run(store: PriceStore, url: str, provider: str, *, environ: Mapping[str, str] | None = None) -> RefreshOutcome:
-    """Return how a refresh went."""
-    (job,) = build_jobs(
-        CATALOG,
-        providers=(provider,),
-        environ=KEYS.get(provider, {}) if environ is None else environ,
-        endpoints={SOURCES[provider]: url},
-    )
+def run(store: PriceStore, url: str, *, packaged: Sequence[Offer] | None = None) -> RefreshOutcome:
+    """Return how a refresh of Google Cloud without a key went."""
+    (job,) = build_jobs(CATALOG, providers=("gcp",), environ={}, endpoints={"skypilot-gcp": url})
+    job = job if packaged is None else replace(job, packaged=packaged)
     return refresh_provider(job, store=store, http=impatient())
-
-
-@pytest.mark.parametrize("fault", ["401", "403"])
-def test_an_expired_key_is_one_question(tmp_path: Path, fault: str) -> None:
-    """It is not asked again and again with a key that does not hold."""
-    with vendor(lambda _: {}, faults=[fault]) as server:
-        outcome = run(PriceStore(tmp_path), server.url, "lambda")
-
-    assert len(server.asked) == 1
-    assert f"answered {fault}" in outcome.anomalies[0].message
 
 
 def skypilot(asked: Asked) -> bytes | None:
@@ -49,7 +34,7 @@ def skypilot(asked: Asked) -> bytes | None:
 def test_a_catalog_with_far_fewer_machines_is_refused(tmp_path: Path) -> None:
     """The document lists a part of what is packaged."""
     with vendor(skypilot) as server:
-        outcome = run(PriceStore(tmp_path), server.url, "gcp", environ={})
+        outcome = run(PriceStore(tmp_path), server.url)
 
     assert outcome.refused == ["gcp (SkyPilot)"]
     assert [s.code for s in outcome.anomalies] == ["far fewer rows"]
@@ -59,8 +44,7 @@ def test_skypilot_s_rows_are_put_together(tmp_path: Path) -> None:
     """Without a key: add-on GPUs, with hosts, and TPU slices; never 700, 0 or a rate of the scheduler."""
     store = PriceStore(tmp_path)
     with vendor(skypilot) as server:
-        (job,) = build_jobs(CATALOG, providers=("gcp",), environ={}, endpoints={"skypilot-gcp": server.url})
-        outcome = refresh_provider(replace(job, packaged=()), store=store, http=impatient())
+        outcome = run(store, server.url, packaged=())
 
     assert outcome.anomalies == []
     assert outcome.names_left_out == {
@@ -117,4 +101,58 @@ def test_skypilot_s_rows_are_put_together(tmp_path: Path) -> None:
         ("tpu-v6e-1", "us-south1"): Decimal("1.35"),
         ("tpu-v6e-8", "us-central1"): Decimal("4.35366"),
         ("tpu-v6e-64", "us-east5"): Decimal("77.76"),
+    }
+
+
+def test_a_catalog_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+    """The ETag of the last answer goes along; its prices count as read now, and no other request is made."""
+    store = PriceStore(tmp_path)
+    with vendor(skypilot) as server:
+        server.etag = 'W/"one"'
+        run(store, server.url, packaged=())
+        first = store.offers("gcp")
+        later = datetime.now(UTC) + timedelta(days=8)
+        (job,) = build_jobs(CATALOG, providers=("gcp",), environ={}, endpoints={"skypilot-gcp": server.url})
+        outcome = refresh_provider(job, store=store, http=impatient(), now=lambda: later)
+        assert [asked.headers.get("if-none-match") for asked in server.asked] == [None, 'W/"one"']
+
+    second = store.offers("gcp")
+    assert outcome.accepted == ["gcp (SkyPilot)"]
+    assert (outcome.same, outcome.new, outcome.anomalies) == (len(first), 0, [])
+    assert [(o.key, o.usd_per_hour) for o in second] == [(o.key, o.usd_per_hour) for o in first]
+    assert {o.price_as_of for o in second} == {later.date().isoformat()}
+
+
+def test_an_old_etag_gets_the_new_catalog(tmp_path: Path) -> None:
+    """A T4 costs a cent more; the ETag of an answer that was refused is not kept."""
+    store = PriceStore(tmp_path)
+    text = others.SKYPILOT_CATALOG.read_bytes()
+    texts = [text, text.replace(b",0.35,", b",0.36,"), text[: len(text) // 4].rsplit(b"\n", 1)[0] + b"\n"]
+    with vendor(lambda _: texts[0]) as server:
+        for number in range(3):
+            server.etag = f'"{number}"'
+            outcome = run(store, server.url, packaged=())
+            texts[:] = texts[1:] or texts
+        assert [asked.headers.get("if-none-match") for asked in server.asked] == [None, '"0"', '"1"']
+
+    assert [found.code for found in outcome.anomalies] == ["far fewer rows"]
+    assert list(store.etags("gcp").values()) == ['"1"']
+    prices = {offer.key: offer.usd_per_hour for offer in store.offers("gcp")}
+    assert prices["attach:T4", "us-central1", "on_demand"] == Decimal("0.36")
+
+
+def test_clouds_with_one_price_everywhere_keep_their_one_region(tmp_path: Path) -> None:
+    """Nebius, as SkyPilot lists it: one row in each region, of which the catalog has `any`."""
+    machine = "gpu-h100-sxm_1gpu-16vcpu-200gb,H100,1,16,200"
+    head = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
+    rows = [f"{machine},2.95,eu-north1,,1.25", f"{machine},2.95,us-central1,,1.25"]
+    store = PriceStore(tmp_path)
+    with vendor(lambda asked: "\n".join([head, *rows, ""]).encode()) as server:
+        (job,) = build_jobs(CATALOG, providers=("nebius",), environ={}, endpoints={"skypilot-nebius": server.url})
+        refresh_provider(replace(job, packaged=()), store=store, http=impatient())
+        assert server.asked[0].path == "/nebius/vms.csv"
+
+    assert {(o.region, o.purchase, o.accelerator, o.usd_per_hour) for o in store.offers("nebius")} == {
+        ("any", "on_demand", "H100-SXM", Decimal("2.95")),
+        ("any", "spot", "H100-SXM", Decimal("1.25")),
     }

@@ -134,9 +134,10 @@ class AzureAdapter(CloudBase[AzureOptions]):
         from ....settings import load_settings
 
         now, one = datetime.now(UTC), candidate
+        size = f"armSkuName eq '{one.instance_type}'"
         request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
         return read_price_list(
-            lambda http: read_listed(request, http, region=one.region, size=one.instance_type, now=now),
+            lambda http: read_listed(request, http, region=one.region, chosen=size, now=now),
             candidate,
             code="RetailPrices",
             name="Azure's retail prices",
