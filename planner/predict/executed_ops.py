@@ -15,6 +15,7 @@ from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_ke
 from .launches import Launching, UnfusedPart
 from .library_kernels import (
     AMPERE,
+    CPU_RATES,
     find_attention_kernel,
     find_converted_dtypes,
     find_cudnn_layers,
@@ -25,6 +26,7 @@ from .library_kernels import (
     find_xla_converted_dtypes,
     has_persistent_norms,
     has_row_kernels,
+    is_by_xla,
     is_nvidia_since,
 )
 from .measurements import Measurement
@@ -175,6 +177,7 @@ class Execution(Launching):
         fused_attention: Whether attention is one kernel a pass.
         attention_kernel: Which kernel that is.
         fast_groups: Which grouped convolutions have kernels on tensor units.
+        cpu_backend: Backend that runs on a CPU; empty on other chips.
     """
 
     converted: frozenset[str] = frozenset()
@@ -182,6 +185,7 @@ class Execution(Launching):
     fused_attention: bool = False
     attention_kernel: FusedKernel = "warp"
     fast_groups: FastGroups = "all"
+    cpu_backend: str = ""
 
     @property
     def of_kernels(self) -> Execution:
@@ -206,12 +210,18 @@ class Execution(Launching):
             kernel._replace(category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
             for kernel in kernels
         )
-        return build_kernel_table(timed, converted=self.converted, attention_kernel=self.attention_kernel)
+        return build_kernel_table(
+            timed,
+            converted=self.converted,
+            attention_kernel=self.attention_kernel,
+            rates=CPU_RATES.get(self.cpu_backend, {}),
+        )
 
 
 def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
     """Return the execution of a workload by the installed version of Keras."""
     compiled = workload.compiled
+    by_jax = compiled and workload.backend == "jax"
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
     # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
     precision = find_execution_precision(workload, accelerator)
@@ -223,9 +233,12 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         converted=frozenset() if workload.backend == "torch" else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
-        attention_kernel="warpgroup",
+        attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
         row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
+        xla_samples=workload.batch_size if by_jax and is_nvidia_since(accelerator, 0.0) else 0,
         fast_groups=find_keras_fast_groups(accelerator),
+        torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,
+        cpu_backend=workload.backend if accelerator.kind == "cpu" else "",
     )
 
 
@@ -234,8 +247,7 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
 
     Args:
         m: Published measurement.
-        accelerator: Row of the catalog; None: layout conversions and kernels of rows are left out, as in the store
-            of kernels, which no steps of XLA since Keras 3 on chips that have them were published for.
+        accelerator: Row of the catalog; None: layout conversions and kernels of rows are left out.
     """
     return Execution(
         compiled=m.compiled,
@@ -246,5 +258,7 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         attention_kernel=find_attention_kernel(m),
         persistent_norms=has_persistent_norms(m),
         row_kernels=accelerator is not None and has_row_kernels(m, accelerator),
+        xla_samples=m.batch_size if m.framework == "jax" and is_by_xla(m) else 0,
+        torch_samples=m.batch_size if (m.framework, m.stack, m.compiled) == ("pytorch", "keras", False) else 0,
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
     )

@@ -166,10 +166,7 @@ def describe_float8(workload: Workload) -> str:
 def describe_unaligned_products(workload: Workload, accelerator: Accelerator) -> str:
     """Return a note on wide products with rows of 16-bit numbers that do not fill 16 bytes; empty without one.
 
-    Tensor units of Hopper and later chips do not load such rows, and libraries take older kernels: on an H200, the
-    products of 50,257 columns of GPT-2's logits took 2.6 to 4 times as long as predicted
-    (profiles/measured/nvidia-h200-jax.json); padding 588 to 592 saved 72 % of a product's time in inference on
-    Hopper (github.com/m87-labs/kestrel/pull/143). Such times are not predicted.
+    Their times are predicted (`find_unaligned`); padding avoids them.
     """
     if not is_nvidia_since(accelerator, HOPPER):
         return ""
@@ -185,8 +182,8 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
         return ""
     padded = -(-columns // ALIGNED) * ALIGNED
     return (
-        f"products of {columns:,} columns (the vocabulary of a language model) take two to four times as long as"
-        f" counted, since {columns:,} is not a multiple of {ALIGNED}; pad them to {padded:,}"
+        f"products of {columns:,} columns (the vocabulary of a language model) take several times as long as those"
+        f" of a multiple of {ALIGNED}; pad them to {padded:,}"
     )
 
 
@@ -226,11 +223,11 @@ def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
 
 # Fitted on 12 training steps of Keras 3.15.1 on PyTorch 2.11, timed without the loop of `fit()` on one H200
 # with 16 cores of a Xeon (`profiles/measured/nvidia-h200-torch.json`, `benchmarks/keras_torch_host.py`). In
-# most of them the host is the limit. Each step left out, the other eleven predict it with a median error of 23
+# most of them the host is the limit. Each step left out, the other eleven predict it with a median error of 21
 # %. PyTorch's own modules take 38 microseconds in published steps. A step also casts weights, updates metrics
 # and goes through the optimizer's lists, of which the kernels are not counted one by one.
-DISPATCH_S = 77e-6
-STEP_S = 6.1e-3
+DISPATCH_S = 66e-6
+STEP_S = 6.2e-3
 
 
 @cache

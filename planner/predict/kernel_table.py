@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
@@ -28,6 +29,7 @@ class Kernel(NamedTuple):
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
+        serial: Whether a contraction sums over k in one go, however few tiles there are.
         count: Launches per step [-].
     """
 
@@ -41,6 +43,7 @@ class Kernel(NamedTuple):
     batch: int = 1
     winograd: bool = False
     streamed: bool = False
+    serial: bool = False
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 
@@ -49,9 +52,10 @@ class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category`, `dtype` and `attention_kernel` are codes into `CATEGORIES`, `dtypes` and `FUSED_KERNELS`;
-    `contractions` is how many rows are one. `channels_first` says which convolutions come so though tensor units
-    multiply their operands, `attention_kernel` what computes passes of fused attention. `dispatched` is how often
-    the host has to act in a step when nothing is compiled [-].
+    `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
+    `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
+    what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
+    as fitted [-]. `dispatched` is how often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -67,8 +71,11 @@ class KernelTable:
     k: Any
     batch: Any
     winograd: Any
+    serial: Any
+    unaligned: Any
     channels_first: Any
     attention_kernel: Any
+    of_product: Any
     dispatched: float = 0.0
 
     @property
@@ -99,7 +106,11 @@ def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
 
 
 def build_kernel_table(
-    kernels: Iterable[Kernel], *, converted: Collection[str] = (), attention_kernel: FusedKernel = "warp"
+    kernels: Iterable[Kernel],
+    *,
+    converted: Collection[str] = (),
+    attention_kernel: FusedKernel = "warp",
+    rates: Mapping[str, float] = MappingProxyType({}),
 ) -> KernelTable:
     """Return the kernels as NumPy arrays.
 
@@ -107,6 +118,7 @@ def build_kernel_table(
         kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
         attention_kernel: Kernel that computes passes of fused attention.
+        rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
     """
     import numpy as np
 
@@ -124,25 +136,54 @@ def build_kernel_table(
         category=np.array([CATEGORIES.index(category) for category in categories], dtype=int),
         dtype=np.array([dtypes.index(dtype) for dtype in types], dtype=int),
         dtypes=dtypes,
-        count=column("count"),
-        flops=column("flops"),
-        bytes_moved=column("bytes_moved"),
-        m=column("m"),
-        n=column("n"),
-        k=column("k"),
-        batch=column("batch"),
-        winograd=column("winograd", bool),
+        **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
+        **{name: column(name, bool) for name in ("winograd", "serial")},
+        unaligned=np.array(find_unaligned(rows), dtype=bool),
         channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
         attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
+        of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows]),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
+
+
+def name_rate(kernel: Kernel) -> str:
+    """Return the name of a convolution's rate: of its pass, and of the gradient of a depthwise filter.
+
+    Such a gradient sums over all pixels (k) for the few numbers of a filter (m, channels of a group n times its
+    area). That m is a multiple of n tells it from a forward pass over few pixels.
+    """
+    of_filter = kernel.category == "depthwise" and kernel.k > kernel.m and kernel.m % max(kernel.n, 1) == 0
+    return "depthwise_wgrad" if of_filter else kernel.category
+
+
+WIDE = 1024  # columns from which a product that reads rows of them counts as unaligned
+ROW_BYTES = 16  # that tensor units load at once
+SIXTEEN_BIT = ("float16", "bfloat16")
+_ITEM_BYTES = dict.fromkeys(SIXTEEN_BIT, 2) | {"float32": 4}
+
+
+def find_unaligned(kernels: Iterable[Kernel]) -> list[bool]:
+    """Return for each kernel whether it is a product with rows that do not fill whole `ROW_BYTES`.
+
+    Such rows have as many numbers as some product has columns (the vocabulary of a language model): its gradients
+    read and write them as well. Tensor units of 16 bits and of TF32 do not load them, and libraries take older
+    kernels.
+    """
+    rows = list(kernels)
+    odd = {
+        (row.dtype, row.n)
+        for row in rows
+        if row.category == "dot" and row.n >= WIDE and row.n * _ITEM_BYTES.get(row.dtype, ROW_BYTES) % ROW_BYTES
+    }
+    return [
+        row.category == "dot" and any((row.dtype, size) in odd for size in (row.m, row.n, row.k)) for row in rows
+    ]
 
 
 # Grouped convolutions of 16-bit operands with channels last that have kernels on tensor units: all of them, those
 # of 32 groups (ResNeXt), those whose groups have 2^n channels.
 FastGroups = Literal["all", "32", "powers of two"]
 FAST_GROUPS = 32
-SIXTEEN_BIT = ("float16", "bfloat16")
 
 
 def is_direct(kernel: Kernel, fast: FastGroups) -> bool:

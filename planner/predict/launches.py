@@ -204,11 +204,70 @@ def _describe_contraction(op: Op) -> Kernel:
     )
 
 
+def find_transposed_layers(ops: Iterable[Op]) -> frozenset[str]:
+    """Return the layers whose forward pass is the input gradient of a convolution."""
+    return frozenset(op.layer for op in ops if op.phase == "forward" and op.variant == "dgrad")
+
+
+GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
+
+
+def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int) -> Iterator[Kernel]:
+    """Yield the kernels of a convolution as XLA gives it to cuDNN.
+
+    XLA does not recognize the filter's gradient of a transposed or a dilated convolution: cuDNN gets a convolution
+    forward whose window is the whole map, with the zeros between strides, and whose channels are the samples. It
+    does not split the sum, and gathers several positions in each step of it if the samples are few: on an H200, 32
+    elements took 0.12 to 0.24 us with 8 to 32 samples in three networks, and no time of their own with 128
+    (profiles/measured/nvidia-h200-jax.json). Three-dimensional arrays have channels first, and are converted.
+    """
+    kernel = _describe_contraction(op)
+    if samples < GATHERED and op.variant == "wgrad" and (transposed or max(op.dilation, default=1) > 1):
+        # Zeros are waited for, but not multiplied: `flops` has none.
+        zeros = math.prod(op.stride) if transposed else 1
+        kernel = kernel._replace(k=op.k * zeros, winograd=False, serial=True)
+    yield kernel
+    if len(op.kernel) == 3:
+        yield Kernel("stream", op.dtype, 0.0, 2.0 * (op.bytes_read + op.bytes_written), count=float(op.count))
+
+
 def moved_bytes(op: Op, *, compiled: bool) -> float:
     """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
     if compiled:
         return op.fused_bytes_read + op.fused_bytes_written
     return op.layer_bytes_read + op.layer_bytes_written
+
+
+# PyTorch's softmax over an axis that is not the last: a thread reads the classes of a position one by one, in
+# three passes forward and two backward; 2^n threads share them where a block of 1024 has room beside at most 64
+# positions (aten/src/ATen/native/cuda/SoftMax.cu, `SpatialSoftMax_getBlockSize`). Each read of four such kernels
+# on an H200 took 0.27 to 0.55 us (profiles/measured/nvidia-h200-torch.json): three latencies of a k loop.
+SOFTMAX_PASSES = (3, 2)
+SHARING_POSITIONS, BLOCK_THREADS, LATENCIES, K_STEP = 64, 1024, 3, 8
+LOSS = "compile_loss/"  # layer of the operations of a loss
+
+
+def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> Iterator[Kernel]:
+    """Yield the kernels of the softmax in Keras's cross entropy of tokens on PyTorch; none for one label a sample.
+
+    Keras moves the classes to the second axis (keras/src/backend/torch/nn.py). The chain of reads is described as
+    a product of one row and one column.
+
+    Args:
+        loss: Forward pass of a loss that looks for the largest value of each row.
+        logits: Product whose columns are the classes.
+        samples: Of a step; each has several positions where classes are moved [-].
+        trains: Whether there is a backward pass.
+    """
+    classes, positions = logits.n, logits.m * logits.batch / samples
+    if positions < 2:
+        return
+    threads = 1
+    if positions <= SHARING_POSITIONS <= classes:
+        threads = 2 ** int(math.log2(min(BLOCK_THREADS / positions, classes)))
+    for passes in SOFTMAX_PASSES if trains else SOFTMAX_PASSES[:1]:
+        steps = passes * math.ceil(classes / threads)
+        yield Kernel("dot", "float32", 0.0, 0.0, 1, 1, steps * LATENCIES * K_STEP, serial=True, count=loss.count)
 
 
 class Launching(Frozen):
@@ -222,6 +281,8 @@ class Launching(Frozen):
             `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
         persistent_norms: Whether kernels of batch normalization read each operand once.
         row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
+        xla_samples: Samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-].
+        torch_samples: Samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-].
     """
 
     compiled: bool
@@ -229,6 +290,8 @@ class Launching(Frozen):
     unfused: Collection[UnfusedPart] = frozenset()
     persistent_norms: bool = False
     row_kernels: bool = False
+    xla_samples: int = 0
+    torch_samples: int = 0
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
@@ -243,19 +306,38 @@ class Launching(Frozen):
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations, contractions first; primitives are not separated."""
         dispatched, streamed = use_cudnn_rnn(ops, layers=self.cudnn_layers)
-        plain = Launching(compiled=self.compiled, row_kernels=self.row_kernels)
+        plain = replace(self, cudnn_layers=frozenset(), unfused=frozenset(), persistent_norms=False)
         return list(plain._iter_launches([*dispatched, *streamed]))
 
     def _iter_launches(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
         """Yield each kernel with its operations."""
+        transposed = find_transposed_layers(ops) if self.xla_samples else frozenset()
         for op in ops:
-            if op.kind in PRODUCTS:
+            if op.kind is OpKind.CONV and self.xla_samples:
+                first, *others = _iter_xla_convolutions(
+                    op, transposed=op.layer in transposed, samples=self.xla_samples
+                )
+                yield first, [op]
+                yield from ((kernel, []) for kernel in others)
+            elif op.kind in PRODUCTS:
                 yield _describe_contraction(op), [op]
+        if self.torch_samples:
+            yield from self._iter_losses(ops)
         for members in self._group(op for op in ops if op.kind not in PRODUCTS):
             kernel = self._describe_group(members)
             yield kernel, members
             if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
                 yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
+
+    def _iter_losses(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
+        """Yield the kernels of softmax in losses on PyTorch."""
+        forward = [op for op in ops if op.phase == "forward"]
+        products = [op for op in forward if op.kind is OpKind.DOT]
+        for op in forward:
+            if products and op.layer.startswith(LOSS) and op.layer_bytes_max:
+                trains = len(forward) < len(ops)
+                kernels = iter_token_softmax(op, products[-1], samples=self.torch_samples, trains=trains)
+                yield from ((kernel, [op]) for kernel in kernels)
 
     def _group(self, ops: Iterable[Op]) -> list[list[Op]]:
         """Return the operations of each kernel."""

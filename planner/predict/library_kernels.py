@@ -6,7 +6,7 @@ import re
 
 from ..offers.rows import Accelerator
 from .accelerator_limits import tensor_dtypes
-from .kernel_table import FastGroups, FusedKernel
+from .kernel_table import CONVOLUTIONS, FastGroups, FusedKernel
 from .launches import UnfusedPart
 from .measurements import Measurement
 from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
@@ -14,6 +14,17 @@ from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 VOLTA, AMPERE, HOPPER = 7.0, 8.0, 9.0  # compute capability
 CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023
+# Rates of convolutions on a CPU relative to a matrix product of the same backend, by pass (`name_rate`), on two
+# busy cores of an AMD EPYC with AVX-512 (`benchmarks/cpu_rates.py`; JAX 0.10, PyTorch 2.13, TensorFlow 2.21). XLA
+# has no kernel for depthwise convolutions.
+CPU_RATES: dict[str, dict[str, float]] = {
+    backend: dict(zip((*CONVOLUTIONS, "depthwise", "depthwise_wgrad"), rates, strict=True))
+    for backend, rates in {
+        "jax": (0.31, 0.33, 0.24, 0.0022, 0.0010),
+        "tensorflow": (0.50, 0.50, 0.46, 0.15, 0.17),
+        "torch": (0.27, 0.33, 0.24, 0.42, 0.33),
+    }.items()
+}
 CUDNN = frozenset({"lstm", "gru"})
 PERSISTENT_NORMS = ("pytorch", "mxnet", "paddlepaddle")  # frameworks: `has_persistent_norms`
 CUDNN_LAYER = "CuDNNLSTM"  # of Keras 2, which a script has to ask for
@@ -164,14 +175,19 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     return frozenset(part for part, is_so in parts if is_so)
 
 
+def is_by_xla(m: Measurement) -> bool:
+    """Return True for steps that XLA compiled whole for a GPU, as it does for Keras 3."""
+    on_gpu = not m.accelerator.startswith(("CPU", "TPU"))
+    return m.compiled and on_gpu and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
+
+
 def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:
     """Return True for steps of XLA that reduces rows and works on them in one kernel, as it does for Keras 3.
 
     Its Triton kernels need compute capability 8.0. Programs that XLA 0.10 compiled for a V100 have three kernels
     for a softmax, for an A100 one (`planner/workload/trace/graph/fusion.py`).
     """
-    by_xla = m.compiled and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
-    return by_xla and is_nvidia_since(accelerator, AMPERE)
+    return is_by_xla(m) and is_nvidia_since(accelerator, AMPERE)
 
 
 def has_persistent_norms(m: Measurement) -> bool:
