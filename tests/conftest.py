@@ -24,6 +24,9 @@ GOLDEN = Path(__file__).parent / "golden"
 os.environ["GPUPLAN_TODAY"] = "2026-11-25"  # the age of prices widens the costs: the same every day
 
 
+# For tests that import Keras, and what they start; ~/.keras/keras.json may name a backend that is not here.
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
 # NumPy starts as many threads as there are cores in every process: those of two workers wait for one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -104,8 +107,6 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or boto3 asks the network for credentials
-        if "KERAS_BACKEND" not in os.environ:  # nor ~/.keras/keras.json, which may name a backend that is not here
-            patch.setenv("KERAS_BACKEND", "jax")
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("GPUPLAN_MEASURE", "false")  # steps are timed where a test asks for it

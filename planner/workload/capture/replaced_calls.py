@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -192,8 +193,6 @@ class _Followed:
 
     def _require_torch(self) -> None:
         """Raise an error unless a Keras model is trained on its PyTorch backend, and loops are followed."""
-        import gc
-
         if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
             with self._kept():
                 raise CaptureError(f"{self._script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
