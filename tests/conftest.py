@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden"
 os.environ["GPUPLAN_TODAY"] = "2026-11-25"  # the age of prices widens the costs: the same every day
 
 
-# For tests that import Keras, and processes that they start: ~/.keras/keras.json may name one that is not here.
+# For tests that import Keras, and what they start; ~/.keras/keras.json may name a backend that is not here.
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 # NumPy starts as many threads as there are cores in every process: those of two workers wait for one another.
