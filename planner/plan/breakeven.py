@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ..limits import MAX_RUNS, require_count
 from ..records import Frozen
 from .alternatives import Alternative, Alternatives, has_epochs, select_best, select_named
+from .estimate import Crossover, Estimate
 from .estimate_workload import estimate_in_context
 from .fit_options import plan_what_fits
 from .question import explain_no_answer, require_run_length, require_whole
 
 if TYPE_CHECKING:
-    from .estimate import Estimate
     from .fitting import FitWays
     from .question import EstimateContext, Question
 
@@ -28,23 +28,6 @@ SCHEMA = "gpuplan.breakeven/1"
 TURNS_SHOWN, USUAL_RUNS = 2, 10
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 MOST_ROUNDS = 8  # of looking for what is better than the alternatives where one of them becomes the best
-
-
-class Crossover(Frozen):
-    """A number of epochs or runs from which another alternative is the cheapest.
-
-    Args:
-        at: The first such number [-].
-        before, to: Names of the alternatives.
-    """
-
-    at: int
-    before: str
-    to: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return one entry of `turns`."""
-        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
 
 
 def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:

@@ -16,10 +16,26 @@ if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
     from ..units import Interval
     from ..workload.model import Workload
-    from .breakeven import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
     from .select import OfferContext
+
+
+class Crossover(Frozen):
+    """A number of epochs or runs from which another alternative is the cheapest.
+
+    Args:
+        at: The first such number [-].
+        before, to: Names of the alternatives.
+    """
+
+    at: int
+    before: str
+    to: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `turns`."""
+        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
 
 
 class BudgetEpochs(Frozen):

@@ -24,8 +24,9 @@ from .output import Answer, Row, Screen, get_terminal_width, make_columns, make_
 
 if TYPE_CHECKING:
     from ..plan.alternatives import Alternative
-    from ..plan.breakeven import Breakeven, Crossover
+    from ..plan.breakeven import Breakeven
     from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
+    from ..plan.estimate import Crossover
     from ..plan.sweep import SweepResult, SweepTrial
 
 

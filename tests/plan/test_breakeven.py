@@ -12,8 +12,9 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers, find_session_limits
-from gpuplan.plan.breakeven import Breakeven, Crossover, compare_alternatives, find_crossovers
+from gpuplan.plan.breakeven import Breakeven, compare_alternatives, find_crossovers
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate import Crossover
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.run_length import with_total_epochs
 from gpuplan.plan.select import OfferContext, Selection
