@@ -39,7 +39,7 @@ EXPECTATIONS: Mapping[str, tuple[str, str]] = {
     "on an H100 (SXM)": ("accelerator", "H100-SXM"),
 }
 BACKENDS: Mapping[str, str] = {
-    "jax": "Keras 3 on JAX, on an H200 that the fit does not know",
+    "jax": "Keras 3 on JAX, on an H200 (its slow kernels were found in these steps)",
     "pytorch": "Keras 3 on PyTorch, there (the host's times are from these)",
 }
 # Settings that are one row each, of training on one device.
