@@ -53,7 +53,7 @@ KERAS_ONLY = "gpuplan plans Keras models; the nearest one will do: `gpuplan esti
 BUILD = "name the function that builds it, as in `models.py:build`"
 
 ACCELERATORS = (
-    Wrong("estimate run.json --accelerator GTX1080", "unknown accelerator `GTX1080`",
+    Wrong("estimate run.json --accelerator Gaudi2", "unknown accelerator `Gaudi2`",
           "see all with `gpuplan accelerators`", "accelerators"),
     Wrong("estimate run.json --accelerator K8", "unknown accelerator `K8`",
           "did you mean `K80`? See all with `gpuplan accelerators`", "estimate run.json --accelerator K80"),

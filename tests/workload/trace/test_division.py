@@ -16,9 +16,9 @@ from gpuplan.workload.build.first_step import build_training_state
 from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, place_in_parts
 from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
-from gpuplan.workload.trace.control import find_inner_jaxprs
 from gpuplan.workload.trace.division.divider import divide_step
 from gpuplan.workload.trace.division.spec import Axis, MeshAxes, Spec, divide_reshaped
+from gpuplan.workload.trace.graph.control import find_inner_jaxprs
 from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
+from ..graph.control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..graph.graph import Graph, Node, Remark
 from ..rules import (
     Equation,

@@ -26,10 +26,10 @@ from ...model import (
 )
 from ...ops import Mode, Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
-from ..control import has_primitive
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.attention import fuse_attention
+from ..graph.control import has_primitive
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
 from ..graph.layers import group_layers

@@ -8,9 +8,9 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from ..ops import Loop, LoopPart
-from .graph.graph import Node
-from .rules import Equation, count_elements, find_rule, nbytes
+from ...ops import Loop, LoopPart
+from ..rules import Equation, count_elements, find_rule, nbytes
+from .graph import Node
 
 _ADDITIONS = ("add", "add_any")
 
