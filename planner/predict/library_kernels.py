@@ -15,14 +15,14 @@ CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 VOLTA, AMPERE, HOPPER = 7.0, 8.0, 9.0  # compute capability
 CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023
 # Rates of convolutions on a CPU relative to a matrix product of the same backend, by pass (`name_rate`), on two
-# busy cores of an AMD EPYC with AVX-512 (`benchmarks/cpu_rates.py`; JAX 0.10, PyTorch 2.13, TensorFlow 2.21). XLA
+# quiet cores of an AMD EPYC with AVX-512 (`benchmarks/cpu_rates.py`; JAX 0.10, PyTorch 2.13, TensorFlow 2.21). XLA
 # has no kernel for depthwise convolutions.
 CPU_RATES: dict[str, dict[str, float]] = {
     backend: dict(zip((*CONVOLUTIONS, "depthwise", "depthwise_wgrad"), rates, strict=True))
     for backend, rates in {
-        "jax": (0.31, 0.33, 0.24, 0.0022, 0.0010),
-        "tensorflow": (0.50, 0.50, 0.46, 0.15, 0.17),
-        "torch": (0.27, 0.33, 0.24, 0.42, 0.33),
+        "jax": (0.57, 0.56, 0.41, 0.0031, 0.0022),
+        "tensorflow": (0.96, 0.98, 0.91, 0.11, 0.12),
+        "torch": (1.1, 1.1, 1.0, 0.39, 0.28),
     }.items()
 }
 CUDNN = frozenset({"lstm", "gru"})

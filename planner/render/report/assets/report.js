@@ -85,20 +85,21 @@
       Plot.text([p], { ...at, text: () => places[i].text, dx: places[i].dx, dy: places[i].dy, textAnchor: "start", lineAnchor: "top", lineHeight: 1.25, fontWeight: 600, fill: "currentColor", stroke: "var(--paper)", strokeWidth: 5 }),
     ]));
   }
-  // Labels beside their points, each where it meets no other label, no range and no edge.
+  // Labels beside their points, each where it meets no other label and no edge, and no range if there is room.
   function placed(points, spot, box) {
-    const taken = points.flatMap(({ time, cost }) => {
+    const labels = [], ranges = points.flatMap(({ time, cost }) => {
       const [x, y] = spot(time[1], cost[1]), [left, top] = spot(time[0], cost[2]), [right, bottom] = spot(time[2], cost[0]);
       return [[left, y - 8, right, y + 8], [x - 8, top, x + 8, bottom]];
     });
-    const meets = (a) => taken.some((b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]);
+    const meets = (a, others) => others.some((b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]);
     const outside = (a) => a[0] < box.marginLeft || a[2] > box.w - 4 || a[1] < 4 || a[3] > box.height - box.marginBottom;
     return points.map((p) => {
       const [x, y] = spot(p.time[1], p.cost[1]), lines = [box.small ? p.mark : `${p.mark}: ${p.machine}`, p.short], width = 7.2 * Math.max(...lines.map((line) => line.length)), tall = 32;
       const tried = [14, 40, 66, 92, 118].flatMap((off) => [-off - tall, off].flatMap((dy) => [-width / 2, 10, -width - 10, box.marginLeft + 4 - x, box.w - 6 - width - x].map((dx) => ({ dx, dy }))));
       const areaOf = ({ dx, dy }) => [x + dx, y + dy, x + dx + width, y + dy + tall];
-      const found = tried.find((one) => !meets(areaOf(one)) && !outside(areaOf(one))) ?? tried[0], area = areaOf(found);
-      taken.push(area);
+      const inside = tried.filter((one) => !meets(areaOf(one), labels) && !outside(areaOf(one)));
+      const found = inside.find((one) => !meets(areaOf(one), ranges)) ?? inside[0] ?? tried[0], area = areaOf(found);
+      labels.push(area);
       const from = [Math.min(Math.max(x, area[0]), area[2]), found.dy < 0 ? area[3] : area[1]];
       return { ...found, text: lines.join("\n"), from };
     });
