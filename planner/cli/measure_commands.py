@@ -289,11 +289,11 @@ def accuracy(
 
 def _emit_recorded(settings: Sequence[str], *, as_json: bool) -> None:
     from ..plan.accuracy import load_recorded_board
-    from ..render.accuracy import build_setting_columns, build_setting_rows
+    from ..render.accuracy import SETTING_COLUMNS, build_setting_rows
 
     board = load_recorded_board(settings)
     rows = build_setting_rows(board["settings"])
-    emit_result("gpuplan.accuracy/1", board, build_setting_columns(), rows, as_json=as_json)
+    emit_result("gpuplan.accuracy/1", board, SETTING_COLUMNS, rows, as_json=as_json)
 
 
 def _emit_own(file: Path, *, as_json: bool) -> None:
@@ -301,12 +301,12 @@ def _emit_own(file: Path, *, as_json: bool) -> None:
     from ..plan.accuracy import score_measurements
     from ..predict.measurements import read_measurements
     from ..predict.predictor import Predictor
-    from ..render.accuracy import build_scoreboard_columns, build_scoreboard_rows
+    from ..render.accuracy import SCOREBOARD_COLUMNS, build_scoreboard_rows
 
     resolve, measured = partial(resolve_accelerator, load_catalog()), read_measurements(file)
     with status("predicting") as progress:
         board = score_measurements(measured, resolve, Predictor.load(), progress=progress)
-    columns, rows = build_scoreboard_columns(), build_scoreboard_rows(board)
-    emit_result("gpuplan.accuracy/1", board.to_json(), columns, rows, as_json=as_json, title=board.protocol)
+    rows, title = build_scoreboard_rows(board), board.protocol
+    emit_result("gpuplan.accuracy/1", board.to_json(), SCOREBOARD_COLUMNS, rows, as_json=as_json, title=title)
     for measurement, reason in board.unpredicted:
         say(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}")
