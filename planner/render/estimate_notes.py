@@ -112,7 +112,7 @@ def _format_throughput(estimate: Estimate) -> list[str]:
 
 
 def _format_margin(estimate: Estimate) -> list[str]:
-    """Return the margin of the cheapest offer, and the Pareto front between it and the fastest, one for each time."""
+    """Return the margin of the cheapest offer, and the Pareto front from it to the fastest, one for each time."""
     chosen, offers = estimate.recommendation, estimate.offers
     margin, lines = chosen.sensitivity, []
     if margin is not None:
