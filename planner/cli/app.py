@@ -172,7 +172,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except typer.TyperException as error:
         described = describe_parse_error(error, arguments)
-        _print_error(described.message, hint=described.hint)
+        _print_error(str(described), hint=described.hint)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

@@ -15,8 +15,12 @@ import typer
 
 from ..errors import CredentialsError, UsageError, near_names_hint
 from ..files import get_data_folder
+from ..offers.catalog import load_catalog, load_user_catalog, select_offers, sort_by_device_price
+from ..offers.price_history import collect_price_history, diff_prices, load_previous_prices, summarize_ages
+from ..offers.refreshed_prices import PriceStore
 from ..plan.estimate_request import EstimateRequest
 from ..records import Flag, to_plain
+from ..render import catalog as tables
 from ..render.output import emit_json, emit_result, emit_rows, emit_text, get_terminal_width
 from ..render.progress import bar, say, status
 from ..settings import get_today, load_settings
@@ -25,7 +29,6 @@ from .messages import format_command, get_talk, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.refresh.run import RefreshOutcome
-    from ..offers.refreshed_prices import PriceStore
     from ..offers.rows import Offer
     from ..plan.cost_terms import CostTerms
 
@@ -47,11 +50,9 @@ def offers(
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
     Example: gpuplan offers --provider gcp --region us-central1 --json
     """
-    from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
     from ..offers.refresh.background import start_refresh
     from ..plan.cost_terms import build_cost_terms
-    from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
     from ..render.estimate_screen import wrap
 
     settings = load_settings()
@@ -66,14 +67,14 @@ def offers(
     found = sort_by_device_price(found)
     shown = list(found)
     if json_:
-        rows = [build_offer_row(offer) for offer in found]
+        rows = [tables.build_offer_row(offer) for offer in found]
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
         return
     if sys.stdout.isatty() and not show_all:
-        current = select_current_offers(found)
+        current = tables.select_current_offers(found)
         shown = list(current or found)[:SHOWN_OFFERS]
-        emit_text("\n".join([*wrap(describe_cheapest(current), get_terminal_width()), "", ""]))
-    emit_rows(OFFER_COLUMNS, map(build_offer_row, shown))
+        emit_text("\n".join([*wrap(tables.describe_cheapest(current), get_terminal_width()), "", ""]))
+    emit_rows(tables.OFFER_COLUMNS, map(tables.build_offer_row, shown))
     if len(shown) < len(found):
         emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
     if sys.stdout.isatty() and (line := _describe_ages(found, build_cost_terms(settings, catalog.costs))):
@@ -84,10 +85,9 @@ def offers(
 
 def _describe_ages(found: Sequence[Offer], terms: CostTerms) -> str:
     """Return what the age of prices may change about which offer is the cheapest for a device, if anything."""
-    from ..render.catalog import select_current_offers
     from ..render.estimate_notes import Priced, describe_ages
 
-    paid = ((one, float(one.usd_per_hour or 0) / one.devices) for one in select_current_offers(found))
+    paid = ((one, float(one.usd_per_hour or 0) / one.devices) for one in tables.select_current_offers(found))
     return describe_ages(Priced(one, usd, usd, terms.price_half_width(one)) for one, usd in paid if usd)
 
 
@@ -99,9 +99,6 @@ def accelerators(
     Example: gpuplan accelerators --architecture Ampere
     Example: gpuplan accelerators --json
     """
-    from ..offers.catalog import load_catalog
-    from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
-
     listed = list(load_catalog(load_settings().catalog_dir).accelerators.values())
     known = {row.architecture.lower(): row.architecture for row in listed}
     for name in architecture:
@@ -109,8 +106,8 @@ def accelerators(
             hint = near_names_hint(name, sorted(known.values()), see_all="gpuplan accelerators")
             raise UsageError(f"unknown architecture `{name}` in `--architecture`", hint=hint)
     chosen = {name.lower() for name in architecture} or known
-    rows = [build_accelerator_row(row) for row in listed if row.architecture.lower() in chosen]
-    emit_result("gpuplan.accelerators/1", {"accelerators": rows}, ACCELERATOR_COLUMNS, rows, as_json=json_)
+    rows = [tables.build_accelerator_row(row) for row in listed if row.architecture.lower() in chosen]
+    emit_result("gpuplan.accelerators/1", {"accelerators": rows}, tables.ACCELERATOR_COLUMNS, rows, as_json=json_)
     suggest_next(format_command("offers", accelerator=rows[0]["name"]), as_json=json_)
 
 
@@ -129,13 +126,12 @@ def quota(
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.quotas import read_quotas
     from ..offers.refresh.source import RefreshRequest
-    from ..render.catalog import QUOTA_COLUMNS
 
     request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
     with closing(HttpClient()) as http, status(f"asking {provider}"):
         found = read_quotas(provider, region, request=request, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
-    emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
+    emit_result("gpuplan.quota/1", {"quotas": rows}, tables.QUOTA_COLUMNS, rows, as_json=json_)
     for one in () if json_ else found:
         if one.limit == 0:
             say(one.sentence)
@@ -143,7 +139,6 @@ def quota(
 
 
 HELP = "Refresh and check the catalog of prices and accelerators."
-NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
 
 
 def check(
@@ -154,7 +149,6 @@ def check(
     Example: gpuplan catalog check ./my-catalog
     Example: gpuplan catalog check
     """
-    from ..offers.catalog import load_catalog
     from ..offers.check import check_catalog
 
     with status("checking every row"):
@@ -183,10 +177,8 @@ def refresh(
     Example: gpuplan catalog refresh
     Example: gpuplan catalog refresh --verify --provider aws
     """
-    from ..offers.catalog import load_catalog
     from ..offers.refresh.jobs import build_jobs
     from ..offers.refresh.run import TOTAL_S, refresh_providers
-    from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
 
     jobs = build_jobs(
         load_catalog(),
@@ -201,9 +193,9 @@ def refresh(
         total_s = math.inf if verify else TOTAL_S
         outcomes = refresh_providers(jobs, store=store, total_s=total_s, progress=progress)
     document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
-    rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
-    emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=json_)
-    for line in format_outcome_lines(outcomes):
+    rows = [tables.build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
+    emit_result("gpuplan.catalog-refresh/1", document, tables.OUTCOME_COLUMNS, rows, as_json=json_)
+    for line in tables.format_outcome_lines(outcomes):
         say(line)
     if rows:
         suggest_next(format_command("catalog", "diff"), as_json=json_)
@@ -233,21 +225,18 @@ def diff(
     Example: gpuplan catalog diff --packaged
     Example: gpuplan catalog diff --markdown
     """
-    from ..offers.price_history import diff_prices, load_previous_prices
-    from ..render.catalog import CHANGE_COLUMNS, format_changes_markdown
-
     store = _store()
     wanted = list(store.providers)
     if not wanted:
-        say(NO_PRICES)
+        say("no prices were refreshed yet: the packaged ones are used")
     before = load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
     rows = [asdict(change) for change in changes]
     if markdown and not json_:
-        emit_text(format_changes_markdown(changes))
+        emit_text(tables.format_changes_markdown(changes))
         return
-    emit_result("gpuplan.catalog-diff/1", {"changes": rows}, CHANGE_COLUMNS, rows, as_json=json_)
+    emit_result("gpuplan.catalog-diff/1", {"changes": rows}, tables.CHANGE_COLUMNS, rows, as_json=json_)
     step = ("history", changes[0].instance_type) if changes else ("refresh",)
     suggest_next(format_command("catalog", *step), as_json=json_)
 
@@ -258,12 +247,8 @@ def age(json_: AsJson = False) -> None:
     Example: gpuplan catalog age
     Example: gpuplan catalog age --json
     """
-    from ..offers.catalog import load_user_catalog
-    from ..offers.price_history import summarize_ages
-    from ..render.catalog import AGE_COLUMNS
-
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
-    emit_result("gpuplan.catalog-age/1", {"ages": rows}, AGE_COLUMNS, rows, as_json=json_)
+    emit_result("gpuplan.catalog-age/1", {"ages": rows}, tables.AGE_COLUMNS, rows, as_json=json_)
     suggest_next(format_command("catalog", "refresh"), as_json=json_)
 
 
@@ -277,10 +262,6 @@ def history(
     Example: gpuplan catalog history g5.xlarge --region us-east-1
     Example: gpuplan catalog history g4dn.xlarge --json
     """
-    from ..offers.catalog import load_catalog
-    from ..offers.price_history import collect_price_history
-    from ..render.catalog import HISTORY_COLUMNS
-
     offers = load_catalog().offers
     found = collect_price_history(instance, offers, _store())
     if not found:
@@ -288,7 +269,7 @@ def history(
         hint = near_names_hint(instance, names, see_all="gpuplan offers")
         raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
     rows = [asdict(row) for row in found if region in (None, row.region)]
-    emit_result("gpuplan.catalog-history/1", {"prices": rows}, HISTORY_COLUMNS, rows, as_json=json_)
+    emit_result("gpuplan.catalog-history/1", {"prices": rows}, tables.HISTORY_COLUMNS, rows, as_json=json_)
     suggest_next(format_command("catalog", "refresh", provider=found[0].provider), as_json=json_)
 
 
@@ -304,8 +285,6 @@ def path() -> None:
 
 def _store() -> PriceStore:
     """Return the store of refreshed prices in the settings."""
-    from ..offers.refreshed_prices import PriceStore
-
     return PriceStore(get_data_folder(load_settings().data_dir))
 
 

@@ -16,6 +16,7 @@ from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_BATCH_SIZE, require_count
 from ..offers.clouds import CLOUDS, COLAB
 from ..plan.estimate_request import OUTPUT, EstimateRequest
+from ..plan.request import resolve_request
 from ..records import Flag, to_plain
 from ..render.output import emit_result, emit_text, make_columns, require_writable, write_text
 from ..render.progress import say, status
@@ -48,7 +49,6 @@ def estimate(
       gpuplan estimate ResNet50 --samples 1281167 --epochs 90 --precision mixed_float16 --deadline 2d
     """
     from ..plan.estimate_model import estimate_model
-    from ..plan.request import resolve_request
     from ..settings import load_settings
 
     require_writable(out.output)
@@ -100,14 +100,7 @@ EXPECTED = ("traced with Keras on ", "the model is not compiled: ")
 def next_steps(
     result: Estimate, output: Path | None, line: str, script_arguments: Sequence[str] = ()
 ) -> list[str]:
-    """Return suggestions for the next command.
-
-    Args:
-        result: Estimate.
-        output: File that it was written to, if any.
-        line: Command that writes it to `plan.json`.
-        script_arguments: Arguments of a training script.
-    """
+    """Return suggestions for the next command; `line` is the one that writes the estimate to `plan.json`."""
     from ..offers.catalog import find_image, load_catalog
 
     work = result.workload
@@ -227,7 +220,6 @@ def breakeven(
     from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
     from ..plan.fit_options import prepare_fit, require_fittable
-    from ..plan.request import resolve_request
     from ..render.comparison import describe_breakeven
     from ..workload.capture.tracing_process import keep_models_built
 
@@ -290,7 +282,6 @@ def rig(
     from ..plan.buy_or_rent import OwnedMachine, compare_by_price, compare_for_work
     from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
-    from ..plan.request import resolve_request
     from ..render.comparison import describe_rig
 
     require_writable(out.output)
@@ -336,7 +327,6 @@ def sweep(
       gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --precisions float32,mixed_float16
     """
     from ..plan.context import build_context
-    from ..plan.request import resolve_request
     from ..plan.sweep import sweep
     from ..render.comparison import describe_sweep
     from ..workload.capture.load import load_workload

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from typer.core import TyperCommand, TyperGroup
 
 from ..plan.estimate_request import OUTPUT, PANELS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 MOST_IN_ONE = 15  # flags of a command that are listed without panels

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +14,7 @@ import typer
 from ..errors import GpuplanError, NoAnswerError, UsageError, escape_controls
 from ..launch.arguments import LaunchArgs
 from ..records import Flag, to_plain
+from ..render.launch import COMPARISON_COLUMNS, MACHINE_COLUMNS, event_line, format_export, plan_text
 from ..render.output import emit_json, emit_rows, emit_text, require_writable, write_document, write_text
 from ..render.progress import say, status
 from ..settings import load_settings
@@ -34,7 +34,6 @@ def plan_launch(
     from ..launch.build_plan import build_launch_plan
     from ..launch.core.upload import describe_secrets
     from ..offers.catalog import load_user_catalog
-    from ..render.launch import plan_text
 
     with status("planning the launch"):
         made = build_launch_plan(asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run)
@@ -49,13 +48,6 @@ def plan_launch(
     if left := describe_secrets(made.request.spec.source, remote=launcher.adapter(made.request.provider).remote):
         say(left)
     return made
-
-
-def format_cost_limit(plan: LaunchPlan, launcher: Launcher) -> str:
-    """Format the highest cost of a plan, and whether a limit outside the machine enforces it."""
-    if launcher.adapter(plan.request.provider).remote and not plan.is_bounded:
-        return f"${plan.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
-    return f"${plan.worst_case_usd:.2f} at most"
 
 
 def _warn_of_early_end(plan: LaunchPlan, launcher: Launcher, *, yes: bool) -> None:
@@ -97,7 +89,6 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
     from ..launch.outcome import compare_with_plan
     from ..launch.reports import describe_end
-    from ..render.launch import COMPARISON_COLUMNS
 
     rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
@@ -141,13 +132,16 @@ def launch(
     arguments, options = tuple(script_arguments or ()), _parse_options(option)
     asked = replace(request, path=plan, arguments=arguments, options=options, settings=load_settings())
     if via is not None:
-        hand_over_to_sky(asked, dry_run=dry_run, output=output, confirm=partial(_confirm, yes=yes))
+        hand_over_to_sky(asked, dry_run=dry_run, output=output, yes=yes)
         return
     launcher = _launcher(as_json=json_)
     made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
     if not dry_run:
         _warn_of_early_end(made, launcher, yes=yes)
-        _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
+        limit = "if its own timer works, and without a limit outside it"
+        if made.is_bounded or not launcher.adapter(made.request.provider).remote:
+            limit = "at most"
+        _confirm(f"start it, for ${made.worst_case_usd:.2f} {limit}?", yes=yes)
         apply_plan(made, launcher, wait=wait, as_json=json_)
 
 
@@ -163,7 +157,6 @@ def ps(
     """
     from ..launch.core.error_messages import Failures
     from ..launch.listing import listed
-    from ..render.launch import MACHINE_COLUMNS
 
     launcher, failures = _launcher(as_json=json_), Failures()
     providers = launcher.providers_to_ask(provider, cloud=cloud)
@@ -249,7 +242,6 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     from ..launch.build_plan import create_launcher
     from ..launch.core.launch_plan import LaunchEvent
     from ..owner import require_owner
-    from ..render.launch import event_line
 
     def tell(event: LaunchEvent) -> None:
         line = event_line(event.model_dump(mode="json"), as_json=as_json)
@@ -300,7 +292,6 @@ def export(
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
     from ..launch.export import export_offer
-    from ..render.launch import format_export
 
     require_writable(output)
     asked = replace(request, path=plan, arguments=tuple(script_arguments or ()), settings=load_settings())
@@ -318,13 +309,10 @@ def export(
         suggest_next(f"add `-o FILE`, then {payload['apply']}")
 
 
-def hand_over_to_sky(
-    asked: LaunchArgs, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
-) -> None:
+def hand_over_to_sky(asked: LaunchArgs, *, dry_run: bool, output: Path | None, yes: bool) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export import export_offer
     from ..launch.export.engines import launch_with_sky, require_sky
-    from ..render.launch import format_export
 
     file = output or Path("gpuplan-task.yaml")
     task = export_offer(asked, engine="skypilot", file=str(file))
@@ -334,7 +322,7 @@ def hand_over_to_sky(
         return
     require_sky()
     say(format_export(task).rstrip())
-    confirm(f"start it with `sky`, for ${task['worst_case_usd']:.2f} plus what SkyPilot adds?")
+    _confirm(f"start it with `sky`, for ${task['worst_case_usd']:.2f} plus what SkyPilot adds?", yes=yes)
     write_text(file, format_export(task))
     launch_with_sky(task, file)
     say(f"handed over to SkyPilot: `sky status` shows it, `{task['stop']}` ends it")

@@ -52,8 +52,10 @@ async def _list_tools(_: Any, __: Any) -> types.ListToolsResult:
 async def _call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
     """Run the tool's command; errors that a caller can fix are results with the command's own words."""
     arguments = dict(asked.arguments or {})
+    shown = arguments.pop(SHOWN, MOST_SHOWN)
     try:
-        shown = _take_shown(arguments)
+        if not isinstance(shown, int) or shown < 1:
+            raise UsageError(f"`{SHOWN}`: {shown!r} is not a number of offers", hint=f"give e.g. {MOST_SHOWN}")
         words = build_command_line(asked.name, arguments)
     except UsageError as error:
         return _answer(f"error: {error}\n\nhint: {error.hint}", failed=True)
@@ -68,14 +70,6 @@ async def _call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallTo
         shared = {key: type(document[key])() for key in ("devices", "price_sources") if key in document}
         document |= {"offers": whole, "offers_total": len(every), **shared}
     return _answer(json.dumps(document), document=document)
-
-
-def _take_shown(arguments: dict[str, Any]) -> int:
-    """Remove the wanted length of `offers[]` from a tool's arguments and return it."""
-    shown = arguments.pop(SHOWN, MOST_SHOWN)
-    if not isinstance(shown, int) or shown < 1:
-        raise UsageError(f"`{SHOWN}`: {shown!r} is not a number of offers", hint=f"give e.g. {MOST_SHOWN}")
-    return shown
 
 
 def _answer(text: str, *, failed: bool = False, document: dict[str, Any] | None = None) -> types.CallToolResult:

@@ -21,11 +21,11 @@ from ..settings import Settings, load_settings
 from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments
 from .messages import format_command, suggest_next
 
-COLAB = "https://colab.research.google.com/#create=true"
-
 if TYPE_CHECKING:
     from ..profile.benchmark import BenchmarkDocument
     from ..profile_schema import ProfileDocument
+
+COLAB = "https://colab.research.google.com/#create=true"
 
 
 def profile(
@@ -274,8 +274,13 @@ def accuracy(
       gpuplan accuracy --setting source --setting accelerator
       gpuplan accuracy my_runs.csv --json
     """
+    from ..plan.accuracy import load_recorded_board
+    from ..render.accuracy import SETTING_COLUMNS, build_setting_rows
+
     if file is None:
-        _emit_recorded(setting, as_json=json_)
+        board = load_recorded_board(setting)
+        rows = build_setting_rows(board["settings"])
+        emit_result("gpuplan.accuracy/1", board, SETTING_COLUMNS, rows, as_json=json_)
         suggest_next(format_command("profile", "MODEL", o="profile.json"), as_json=json_)
         return
     if setting:
@@ -287,26 +292,17 @@ def accuracy(
     suggest_next(format_command("accuracy"), as_json=json_)
 
 
-def _emit_recorded(settings: Sequence[str], *, as_json: bool) -> None:
-    from ..plan.accuracy import load_recorded_board
-    from ..render.accuracy import build_setting_columns, build_setting_rows
-
-    board = load_recorded_board(settings)
-    rows = build_setting_rows(board["settings"])
-    emit_result("gpuplan.accuracy/1", board, build_setting_columns(), rows, as_json=as_json)
-
-
 def _emit_own(file: Path, *, as_json: bool) -> None:
     from ..offers.catalog import load_catalog, resolve_accelerator
     from ..plan.accuracy import score_measurements
     from ..predict.measurements import read_measurements
     from ..predict.predictor import Predictor
-    from ..render.accuracy import build_scoreboard_columns, build_scoreboard_rows
+    from ..render.accuracy import SCOREBOARD_COLUMNS, build_scoreboard_rows
 
     resolve, measured = partial(resolve_accelerator, load_catalog()), read_measurements(file)
     with status("predicting") as progress:
         board = score_measurements(measured, resolve, Predictor.load(), progress=progress)
-    columns, rows = build_scoreboard_columns(), build_scoreboard_rows(board)
-    emit_result("gpuplan.accuracy/1", board.to_json(), columns, rows, as_json=as_json, title=board.protocol)
+    rows, title = build_scoreboard_rows(board), board.protocol
+    emit_result("gpuplan.accuracy/1", board.to_json(), SCOREBOARD_COLUMNS, rows, as_json=as_json, title=title)
     for measurement, reason in board.unpredicted:
         say(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}")

@@ -46,11 +46,9 @@ def answer_line(names: Mapping[str, Any], line: str) -> Estimate | None:
         if is_open and "google.colab" in sys.modules:
             vars(builtins)["display"](estimate(model, **{**asked, "providers": ("local", COLAB)}))  # IPython's
         return estimate(model, **asked)
-    except typer.TyperException as error:
-        described = describe_parse_error(error, ["estimate", *words])
-        say(f"error: {described.message}\nhint: {described.hint}")
-    except GpuplanError as error:
-        say(f"error: {error}\nhint: {error.hint}")
+    except (typer.TyperException, GpuplanError) as error:
+        told = error if isinstance(error, GpuplanError) else describe_parse_error(error, ["estimate", *words])
+        say(f"error: {told}\nhint: {told.hint}")
     return None
 
 

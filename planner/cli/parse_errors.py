@@ -6,10 +6,11 @@ import difflib
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
+from ..errors import UsageError
 from .spellings import find_replacement, read_spellings
 
 _COUNTED = ("--devices", "--accelerator")
@@ -17,18 +18,12 @@ _MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z
 _CLOSE = 0.75  # least share of equal characters of a misspelt option
 
 
-class ParseError(NamedTuple):
-    """An error and its hint, one line each."""
-
-    message: str
-    hint: str
-
-
-def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> ParseError:
+def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> UsageError:
     """Return what is wrong with a line, without its program name, that typer cannot parse, and what to type."""
     context: Any = getattr(error, "ctx", None)
     path = "gpuplan" if context is None else context.command_path
-    usual = ParseError(_to_one_line(error.format_message()), f"see `{path} --help`")
+    message = _to_one_line(error.format_message())
+    usual = UsageError(message, hint=f"see `{path} --help`")
     kind = type(error).__name__
     if context is not None and kind == "NoSuchOption":
         usual = _describe_option(error, context, arguments)
@@ -36,15 +31,16 @@ def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) 
         usual = _describe_missing(error, context)
     elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
         usual = _describe_command(unknown[1], context, arguments)
-    elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", usual.message)):
-        usual = ParseError(f"`{path}` does not take `{extra[1]}`", _show_example(context))
-    elif lacking := re.match(r"option '(--[\w-]+)' requires an argument", usual.message):
-        usual = ParseError(f"`{lacking[1]}` needs a value", f"see `gpuplan {arguments[0]} --help`")
+    elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", message)):
+        usual = UsageError(f"`{path}` does not take `{extra[1]}`", hint=_show_example(context))
+    elif lacking := re.match(r"option '(--[\w-]+)' requires an argument", message):
+        usual = UsageError(f"`{lacking[1]}` needs a value", hint=f"see `gpuplan {arguments[0]} --help`")
     replaced = find_replacement(arguments)
-    return usual if replaced is None else usual._replace(hint=replaced)
+    usual.hint = usual.hint if replaced is None else replaced
+    return usual
 
 
-def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> ParseError:
+def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> UsageError:
     """Describe an option that a command does not have: one of another name, or the script's own."""
     name = error.option_name
     message = f"`{context.command_path}` has no option `{name}`"
@@ -54,10 +50,10 @@ def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> Pars
     words = meant if " " in meant or not value else f"{meant} {shlex.quote(value)}"
     own = _write_separator(name, known, context, arguments)
     if meant:
-        return ParseError(message, f"type `{words}`" + (f"; for the script, `{own}`" if own else ""))
+        return UsageError(message, hint=f"type `{words}`" + (f"; for the script, `{own}`" if own else ""))
     if own:
-        return ParseError(message, f"the script's own arguments come after `--`: `{own}`")
-    return ParseError(message, f"see `{context.command_path} --help`")
+        return UsageError(message, hint=f"the script's own arguments come after `--`: `{own}`")
+    return UsageError(message, hint=f"see `{context.command_path} --help`")
 
 
 def _find_value(name: str, arguments: Sequence[str]) -> str:
@@ -98,12 +94,12 @@ def _write_separator(name: str, known: Sequence[str], context: Any, arguments: S
     return shlex.join(["gpuplan", *rest, "--", *own])
 
 
-def _describe_missing(error: Any, context: Any) -> ParseError:
+def _describe_missing(error: Any, context: Any) -> UsageError:
     """Describe an argument or option that is required, with an example of the command."""
     parameter = error.param
     options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
     name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
-    return ParseError(f"`{context.command_path}` needs {name}", _show_example(context))
+    return UsageError(f"`{context.command_path}` needs {name}", hint=_show_example(context))
 
 
 def _show_example(context: Any) -> str:
@@ -113,7 +109,7 @@ def _show_example(context: Any) -> str:
     return f"as in `{example[1].strip()}`" if example else f"see `{context.command_path} --help`"
 
 
-def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> ParseError:
+def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> UsageError:
     """Describe a command that does not exist: misspelt, called otherwise, or left out before a MODEL."""
     message = f"`{context.command_path}` has no command `{name}`"
     known = list(context.command.commands)
@@ -122,10 +118,10 @@ def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> Pars
     meant = meant or difflib.get_close_matches(name, known, n=1)
     if meant:
         line = shlex.join([meant[0] if word == name else word for word in arguments])
-        return ParseError(message, f"type `gpuplan {line}`")
+        return UsageError(message, hint=f"type `gpuplan {line}`")
     if _MODEL.fullmatch(name) and "estimate" in known:
-        return ParseError(message, f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
-    return ParseError(message, f"see `{context.command_path} --help`")
+        return UsageError(message, hint=f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
+    return UsageError(message, hint=f"see `{context.command_path} --help`")
 
 
 def _to_one_line(message: str) -> str:

@@ -146,26 +146,20 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, ada
     ports = f"22 from {chosen['ssh_from']}" if chosen.get("ssh_from") else "none"
     if "ssh_from" not in chosen:
         ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
+    owner = chosen.get("bucket_owner")
+    whose = f"of account {owner}" if owner else "of the account that launches"
+    if owner is None:
+        whose = "whose it is, is not checked"
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
         "image": image or "the slice's own",
-        "bucket": _describe_bucket(chosen),
+        "bucket": f"{chosen['bucket']} ({whose})" if chosen.get("bucket") else "none",
         "open ports": ports,
         "identity": identity,
     }
     if chosen.get("scheduler_role"):
         found["ended by"] = chosen["scheduler_role"]
     return found
-
-
-def _describe_bucket(options: Mapping[str, str]) -> str:
-    """Return the bucket and whose it is."""
-    bucket, owner = options.get("bucket"), options.get("bucket_owner")
-    if not bucket:
-        return "none"
-    if owner is None:
-        return f"{bucket} (whose it is, is not checked)"
-    return f"{bucket} (of account {owner})" if owner else f"{bucket} (of the account that launches)"
 
 
 HOURS_PER_DAY = 24

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .output import Column, make_columns, make_numbers
+from .output import make_columns, make_numbers
 
 if TYPE_CHECKING:
     from ..plan.accuracy import Scoreboard
@@ -24,29 +24,23 @@ def format_signed_percent(value: float) -> str:
     return f"{100 * value:+.1f} %"
 
 
-def build_scoreboard_columns() -> tuple[Column, ...]:
-    """Return the columns of a scoreboard."""
-    return (
-        *make_columns(scope="SCOPE", dispensable=7),
-        *make_columns(name="NAME"),
-        *make_numbers(n="ROWS"),
-        *make_numbers(median_ape="MEDIAN", mean_ape="MEAN", format=format_percent),
-        *make_numbers(p90_ape="P90", dispensable=3, format=format_percent),
-        *make_numbers(bias="BIAS", dispensable=2, format=format_signed_percent),
-        *make_numbers("median_log_ratio", "mean_log_ratio", coverage_80="IN 80 %", format=format_percent),
-    )
-
-
-def build_setting_columns() -> tuple[Column, ...]:
-    """Return the columns of a scoreboard of settings, and the regret of choosing by prediction."""
-    return (
-        *make_columns(setting="SETTING"),
-        *build_scoreboard_columns(),
-        *make_numbers(mean_over_sources="BY SOURCE", dispensable=6, format=format_percent),
-        *make_numbers(cheapest_regret="LOST $", dispensable=4, format=format_percent),
-        *make_numbers(fastest_regret="LOST TIME", dispensable=5, format=format_percent),
-        *make_columns("cheapest_n", "cheapest_top1", "fastest_n", "fastest_top1", "rank_correlation"),
-    )
+SCOREBOARD_COLUMNS = (
+    *make_columns(scope="SCOPE", dispensable=7),
+    *make_columns(name="NAME"),
+    *make_numbers(n="ROWS"),
+    *make_numbers(median_ape="MEDIAN", mean_ape="MEAN", format=format_percent),
+    *make_numbers(p90_ape="P90", dispensable=3, format=format_percent),
+    *make_numbers(bias="BIAS", dispensable=2, format=format_signed_percent),
+    *make_numbers("median_log_ratio", "mean_log_ratio", coverage_80="IN 80 %", format=format_percent),
+)
+SETTING_COLUMNS = (  # with the regret of choosing by prediction
+    *make_columns(setting="SETTING"),
+    *SCOREBOARD_COLUMNS,
+    *make_numbers(mean_over_sources="BY SOURCE", dispensable=6, format=format_percent),
+    *make_numbers(cheapest_regret="LOST $", dispensable=4, format=format_percent),
+    *make_numbers(fastest_regret="LOST TIME", dispensable=5, format=format_percent),
+    *make_columns("cheapest_n", "cheapest_top1", "fastest_n", "fastest_top1", "rank_correlation"),
+)
 
 
 def build_scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:

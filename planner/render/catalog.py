@@ -172,37 +172,24 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome]) -> list[str]:
     lines: list[str] = []
     away: dict[str, list[str]] = {}
     for outcome in outcomes:
-        seen: Counter[str] = Counter()
+        own, seen = outcome.provider, Counter[str]()
         for found in outcome.anomalies:
             seen[found.code] += 1
             if found.code == "unreachable":
-                away.setdefault(str(found), []).append(outcome.provider)
+                away.setdefault(str(found), []).append(own)
             elif found.refuses or seen[found.code] <= MAX_FINDINGS:
                 verdict = "failed" if found.code == "failed" else "rejected" if found.refuses else "quarantined"
-                lines.append(f"{verdict}: {_name_provider(outcome, str(found))}")
+                is_named = str(found).startswith((f"{own} ", f"{own}:"))
+                lines.append(f"{verdict}: {found}" if is_named else f"{verdict}: {own}: {found}")
         hidden = {code: count - MAX_FINDINGS for code, count in seen.items() if count > MAX_FINDINGS}
-        lines += [f"quarantined: {outcome.provider}: {count} more ({code})" for code, count in hidden.items()]
-        lines += _format_left_out(outcome)
-        lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
+        lines += [f"quarantined: {own}: {count} more ({code})" for code, count in hidden.items()]
+        for reason, names in outcome.names_left_out.items():
+            more = f" and {len(names) - MAX_FINDINGS} more" if len(names) > MAX_FINDINGS else ""
+            what, way_out = LEFT_OUT_WORDS[reason]
+            shown, way_out = ", ".join(names[:MAX_FINDINGS]), way_out.format(file=f"prices/{own}.csv")
+            lines.append(f"left out: {own}: {what} ({len(names)}): {shown}{more}{way_out}")
+        lines += [f"more: {own}: {need}" for need in outcome.needs]
     return [*(f"unreachable: {why} ({', '.join(names)})" for why, names in away.items()), *lines]
-
-
-def _name_provider(outcome: RefreshOutcome, finding: str) -> str:
-    """Return a finding with the name of its provider, which a part of it has already."""
-    own = outcome.provider
-    return finding if finding.startswith((f"{own} ", f"{own}:")) else f"{own}: {finding}"
-
-
-def _format_left_out(outcome: RefreshOutcome) -> list[str]:
-    """Return one line per reason for which machines or accelerators were left out, with their first names."""
-    lines = []
-    for reason, names in outcome.names_left_out.items():
-        shown = ", ".join(names[:MAX_FINDINGS])
-        more = f" and {len(names) - MAX_FINDINGS} more" if len(names) > MAX_FINDINGS else ""
-        found, way_out = LEFT_OUT_WORDS[reason]
-        way_out = way_out.format(file=f"prices/{outcome.provider}.csv")
-        lines.append(f"left out: {outcome.provider}: {found} ({len(names)}): {shown}{more}{way_out}")
-    return lines
 
 
 def format_changes_markdown(changes: Sequence[Change]) -> str:
@@ -213,17 +200,15 @@ def format_changes_markdown(changes: Sequence[Change]) -> str:
     if changes:
         lines += ["| | provider | instance type | region | buy | old USD/h | new USD/h | % |"]
         lines += ["| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
-        lines += [_format_markdown_row(change) for change in changes[:MAX_MARKDOWN_ROWS]]
+    for change in changes[:MAX_MARKDOWN_ROWS]:
+        prices = (change.old_usd_per_hour, change.new_usd_per_hour)
+        cells = (
+            *(change.kind, change.provider, change.instance_type, change.region),
+            change.purchase.replace("_", " "),
+            *(UNKNOWN if usd is None else format(usd, "f") for usd in prices),
+            UNKNOWN if change.percent is None else f"{change.percent:+.1f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     if len(changes) > MAX_MARKDOWN_ROWS:
         lines += ["", f"… and {len(changes) - MAX_MARKDOWN_ROWS} more: `gpuplan catalog diff`."]
     return "\n".join(lines) + "\n"
-
-
-def _format_markdown_row(change: Change) -> str:
-    prices = (change.old_usd_per_hour, change.new_usd_per_hour)
-    cells = (
-        *(change.kind, change.provider, change.instance_type, change.region, change.purchase.replace("_", " ")),
-        *(UNKNOWN if usd is None else format(usd, "f") for usd in prices),
-        UNKNOWN if change.percent is None else f"{change.percent:+.1f}",
-    )
-    return f"| {' | '.join(cells)} |"

@@ -13,17 +13,16 @@ DOCTOR_COLUMNS = make_columns(part="part", what="what", value="", note="")
 
 def build_doctor_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Build the rows of a report of schema `gpuplan.doctor/1`, in order of use in diagnosis."""
-    parts = (_iter_installation, _iter_optional, _iter_catalog, _iter_rest)
+    parts = (_iter_installation, _iter_catalog, _iter_rest)
     keys = [column.key for column in DOCTOR_COLUMNS]
-    rows = (dict(zip(keys, row, strict=True)) for part in parts for row in part(found))
-    return [{**row, "note": row["note"] or ""} for row in rows]
+    return [dict(zip(keys, (*row[:3], row[3] or ""), strict=True)) for part in parts for row in part(found)]
 
 
 _Rows = Iterator[tuple[str, str, object, str | None]]
 
 
 def _iter_installation(found: Mapping[str, Any]) -> _Rows:
-    """Yield versions, processor, memory, and the matching catalog entry."""
+    """Yield versions, processor, memory, the matching catalog entry, each backend, extras and credentials."""
     host, driver, machine = found["host"], found["driver"], found["machine"]
     isolated = "in a virtual environment" if host["in_virtual_environment"] else ""
     yield "version", "gpuplan", found["gpuplan_version"], found["package_folder"]
@@ -37,10 +36,6 @@ def _iter_installation(found: Mapping[str, Any]) -> _Rows:
     yield "machine", "NVIDIA driver", driver and driver["driver"], driver and driver["name"]
     if machine is not None:
         yield "machine", "in estimates", f"{machine['devices']:g}x {machine['accelerator']}", machine["note"]
-
-
-def _iter_optional(found: Mapping[str, Any]) -> _Rows:
-    """Yield the devices of each backend, extras and credentials."""
     yield "backend", "KERAS_BACKEND", found["keras_backend"], ""
     for backend in found["backends"]:
         facts = backend["facts"]

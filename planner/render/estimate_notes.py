@@ -112,10 +112,7 @@ def _format_throughput(estimate: Estimate) -> list[str]:
 
 
 def _format_margin(estimate: Estimate) -> list[str]:
-    """Return the margin of the cheapest offer, and of the Pareto front those between it and the fastest.
-
-    Of those that show the same time, the cheapest.
-    """
+    """Return the margin of the cheapest offer, and the Pareto front from it to the fastest, one for each time."""
     chosen, offers = estimate.recommendation, estimate.offers
     margin, lines = chosen.sensitivity, []
     if margin is not None:
@@ -151,27 +148,16 @@ def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, 
 
 
 class Priced(NamedTuple):
-    """A candidate of a decision, by the age of its price.
-
-    Args:
-        total_usd: What decides [USD].
-        money_usd: The part of it that goes with the price [USD].
-        half_width: How far today's price may be off: half an 80 % interval of ln(price) [-].
-    """
+    """A candidate of a decision, by the age of its price."""
 
     offer: Offer
-    total_usd: float
-    money_usd: float
-    half_width: float
+    total_usd: float  # what decides [USD]
+    money_usd: float  # the part of it that goes with the price [USD]
+    half_width: float  # how far today's price may be off: half an 80 % interval of ln(price) [-]
 
 
 def format_age_line(offers: Iterable[OfferEstimate], terms: CostTerms) -> str:
-    """Return what the age of prices may change about a choice, or that they are new; empty for neither.
-
-    Args:
-        offers: Estimates, that of the taken offer first.
-        terms: Rates at which prices move.
-    """
+    """Describe the ages of the prices of estimates, that of the taken offer first."""
     return describe_ages(
         Priced(one.offer, one.total_usd, float(one.bill.total.mid), terms.price_half_width(one.offer))
         for one in offers

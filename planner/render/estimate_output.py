@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..plan.cost_terms import Currency
     from ..plan.estimate import Estimate
-    from ..plan.offer_estimate import OfferEstimate
 
 
 _OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
@@ -32,45 +31,40 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 def emit_breakdown(estimate: Estimate) -> None:
     """Write every item of every bill as TSV, at full precision."""
-    emit_tsv(_KEYS, (row for one in estimate.offers for row in _iter_rows(one)))
-
-
-def _iter_rows(one: OfferEstimate) -> Iterator[dict[str, Any]]:
-    for line in one.bill.lines if one.bill else ():
-        yield {
+    rows = (
+        {
             **{key: getattr(one.offer, key) for key in _OFFER_KEYS},
             "item": line.item,
             "because": line.because,
             **{f"time_s_{end}": line.time_s and getattr(line.time_s, end) for end in BOUNDS},
             **{f"usd_{end}": getattr(line.usd, end) for end in BOUNDS},
         }
+        for one in estimate.offers
+        for line in (one.bill.lines if one.bill else ())
+    )
+    emit_tsv(_KEYS, rows)
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
     """Yield the bills of the recommended offers for a terminal, each item with its basis."""
-    chosen = estimate.recommendation
+    chosen, currency = estimate.recommendation, estimate.terms.currency
     named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
     for index in dict.fromkeys(index for index in named if index is not None):
         one = estimate.offers[index]
         name = format_offer_name(one.offer.provider, one.offer.instance_type)
         yield ""
         yield f"bill of {name}, {one.offer.region}, {one.offer.purchase.replace('_', ' ')}:"
-        yield from _iter_lines(one, estimate.terms.currency, width)
-
-
-def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
-    """Yield the items and the total of one bill."""
-    if one.bill is None or one.run_time_s is None:
-        yield f"  {UNKNOWN}"
-        return
-    for line in one.bill.lines:
-        time = "" if line.time_s is None else format_duration(line.time_s.mid)
-        cells = _format_cells(line.item, time, _format_usd(line.usd, currency))
-        yield from _wrap_line(cells, line.because, width)
-    for item in one.unbilled:
-        yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
-    time = format_duration(one.run_time_s.mid)
-    yield _format_cells(f"total, {currency.code}", time, _format_usd(one.bill.total, currency))
+        if one.bill is None or one.run_time_s is None:
+            yield f"  {UNKNOWN}"
+            continue
+        for line in one.bill.lines:
+            time = "" if line.time_s is None else format_duration(line.time_s.mid)
+            cells = _format_cells(line.item, time, _format_usd(line.usd, currency))
+            yield from _wrap_line(cells, line.because, width)
+        for item in one.unbilled:
+            yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
+        time = format_duration(one.run_time_s.mid)
+        yield _format_cells(f"total, {currency.code}", time, _format_usd(one.bill.total, currency))
 
 
 def _format_cells(item: str, time: str, money: str) -> str:
@@ -109,7 +103,6 @@ def emit_estimate(
     """Write an estimate to standard output.
 
     Args:
-        estimate: Estimate to write.
         as_json: Write one JSON object with every offer.
         show_all: List every offer on a terminal; otherwise at most ten, the picked ones first. A pipe always
             gets every offer.
@@ -168,11 +161,11 @@ def format_estimate_html(estimate: Estimate) -> str:
     )
 
 
-def _format_row(tag: str, columns: Sequence[Column], texts: Sequence[str | None]) -> str:
+def _format_row(tag: str, columns: Sequence[Column], texts: Sequence[str]) -> str:
     """Return a row; its cells say their alignment, since notebooks align all text to the right by default."""
     end = tag.partition(" ")[0]
     cells = (
-        f'<{tag} style="text-align:{column.justify}">{escape(UNKNOWN if text is None else text)}</{end}>'
+        f'<{tag} style="text-align:{column.justify}">{escape(text)}</{end}>'
         for column, text in zip(columns, texts, strict=True)
     )
     return f"<tr>{''.join(cells)}</tr>"

@@ -66,28 +66,24 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     pool = ranks
     if estimate.undominated and estimate.options["sort"] == "cost":
         pool = [index for index in ranks if index in estimate.undominated]
-    kinds = {estimate.offers[index].offer.accelerator: index for index in reversed(pool)}
+    kinds, sizes = dict[str, int](), dict[tuple[str, float], int]()
+    for index in pool:
+        offer = estimate.offers[index].offer
+        kinds.setdefault(offer.accelerator, index)
+        sizes.setdefault((offer.accelerator, offer.devices), index)
     others = [index for name, index in kinds.items() if name not in seen]
-    kind = {
-        index: (estimate.offers[index].offer.accelerator, estimate.offers[index].offer.devices) for index in pool
-    }
-    first = {size: index for index, size in reversed(kind.items())}  # of each accelerator and number of devices
-    sizes = [index for index in pool if named and index not in picked and first[kind[index]] == index]
-    wanted = dict.fromkeys([*here, *named, *sorted(others, key=ranks.index), *sizes])
+    more = [index for index in sizes.values() if named and index not in picked]
+    wanted = dict.fromkeys([*here, *named, *others, *more])
     room = max(ROWS_SHOWN - len(picked), len({*here, *named}))
     return [*picked, *sorted([*wanted][:room], key=ranks.index)]
 
 
 def _rank_by_total(estimate: Estimate) -> list[int]:
-    """Return what can be taken by its total, then the best of each kind of machine.
-
-    Another order that was asked for is kept.
-    """
-    offers, kinds = estimate.offers, estimate.best_per_devices()
-    if estimate.options["sort"] != "cost" or not isinstance(offers, OfferTable):
-        return list(dict.fromkeys([*estimate.takable, *kinds]))
-    totals = offers.total_usd
-    return list(dict.fromkeys([*sorted(estimate.takable, key=lambda row: totals[row]), *kinds]))
+    """Return what can be taken, by its total or as was asked for, then the best of each kind of machine."""
+    order: Sequence[int] = estimate.takable
+    if estimate.options["sort"] == "cost" and isinstance(estimate.offers, OfferTable):
+        order = sorted(order, key=estimate.offers.total_usd.__getitem__)
+    return list(dict.fromkeys([*order, *estimate.best_per_devices()]))
 
 
 def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -> list[Column]:
@@ -129,7 +125,7 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
     ]
 
 
-def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) -> list[dict[str, str | None]]:
+def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) -> list[dict[str, str]]:
     """Return the texts of some columns for some offers, with the marks of the picked ones."""
     marks = {index: MARKS[roles[0]] for index, roles in estimate.decision.roles().items()}
     columns, currency = [BY_NAME[name] for name in names], estimate.terms.currency

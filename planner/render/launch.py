@@ -166,13 +166,10 @@ class BlockDumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Return a string in block style if it has several lines."""
-    style = "|" if "\n" in value else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-BlockDumper.add_representer(str, _represent_text)
+_TEXT = "tag:yaml.org,2002:str"
+BlockDumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar(_TEXT, text, style="|" if "\n" in text else None)
+)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from ..units import (
     format_short,
     format_usd,
 )
+from .output import UNKNOWN
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")
@@ -34,7 +35,7 @@ class OfferColumn(NamedTuple):
         name: Name in TSV and data frames; a range has three columns, `_low`, `_mid` and `_high`.
         header: Header for people; empty where only programs read it.
         text: Function from an entry of `offers[]` and a currency to what people read, None where nothing is known;
-            without it the value, if there is a header.
+            without it the value.
         value: Function from an entry to its value; by default the member of that name.
         is_range: Whether the value is an interval.
         is_value: Whether TSV and data frames have the column.
@@ -53,11 +54,10 @@ class OfferColumn(NamedTuple):
         """Return the value of an entry of `offers[]`."""
         return one[self.name] if self.value is None else self.value(one)
 
-    def describe(self, one: Offer, currency: Currency) -> str | None:
-        """Return what people read of an entry; None where nothing is known."""
-        if self.text is not None:
-            return self.text(one, currency)
-        return self.get_value(one) if self.header else None
+    def describe(self, one: Offer, currency: Currency) -> str:
+        """Return what people read of an entry."""
+        found = self.get_value(one) if self.text is None else self.text(one, currency)
+        return UNKNOWN if found is None else found
 
 
 def _per_second(one: Offer) -> dict[str, float] | None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..profile.benchmark_suite import CSV_COLUMNS
@@ -101,27 +102,10 @@ def _build_row(row: RowRecord) -> dict[str, Any]:
     }
 
 
-_COLAB_CELL = """\
-# Measures on this runtime, in about two minutes, and prints the command that uses it.
-import importlib.util
-import subprocess
-import sys
-
-for name, text in {files!r}.items():
-    with open(name, "w", encoding="utf-8") as file:
-        file.write(text)
-if importlib.util.find_spec("gpuplan") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "gpuplan"], check=True)
-done = subprocess.run([sys.executable, "-m", *{words!r}], capture_output=True, text=True)
-lines = done.stderr.strip().splitlines()
-found = [line for line in lines if " --measured " in line]
-print("\\n".join(found or [*lines, "It takes a GPU: Runtime > Change runtime type > T4 GPU."]))
-"""
-
-
 def format_colab_cell(command: str, files: Mapping[str, str]) -> str:
     """Return a cell that writes files, runs a command of gpuplan, and prints its `--measured` or its errors."""
-    return _COLAB_CELL.format(files=dict(files), words=shlex.split(command))
+    cell = Path(__file__).with_name("colab_cell.txt").read_text(encoding="utf-8")
+    return cell.format(files=dict(files), words=shlex.split(command))
 
 
 class ProgressFormatter:

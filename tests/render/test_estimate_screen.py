@@ -273,15 +273,15 @@ def test_a_refused_offer_is_marked() -> None:
 
 
 def test_cells_are_the_texts_of_the_columns() -> None:
-    """In the currency of the estimate; a column without a text is empty."""
+    """In the currency of the estimate; a column without a text has its value."""
     answer = ask(*TWENTY[:2])
     answer = replace(answer, terms=replace(answer.terms, currency=EURO))
 
     assert build_cells(answer, [1, 0], ["mark", "machine", "run_time_s", "cost_usd", "provider"]) == [
         {"mark": "", "machine": "GPU01 on Lambda", "run_time_s": "60 min (48–90)",
-         "cost_usd": "4.00 EUR (3.2–6.0)", "provider": None},
+         "cost_usd": "4.00 EUR (3.2–6.0)", "provider": "lambda"},
         {"mark": "take", "machine": "GPU00 on Lambda", "run_time_s": "60 min (48–90)",
-         "cost_usd": "2.00 EUR (1.6–3.0)", "provider": None},
+         "cost_usd": "2.00 EUR (1.6–3.0)", "provider": "lambda"},
     ]  # fmt: skip
 
 

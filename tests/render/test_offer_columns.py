@@ -11,6 +11,7 @@ from gpuplan.plan.cost_terms import USD, Currency
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.render.offer_columns import BOUNDS, BY_NAME, COLUMNS, VALUE_NAMES, build_values, describe_memory
+from gpuplan.render.output import UNKNOWN
 from gpuplan.units import GIB
 
 EURO = Currency(code="EUR", per_usd=Decimal(2))
@@ -30,7 +31,7 @@ def make_entry(**changes: Any) -> dict[str, Any]:
     return {**entry, **changes}
 
 
-def read(name: str, currency: Currency = USD, **changes: Any) -> str | None:
+def read(name: str, currency: Currency = USD, **changes: Any) -> str:
     """Return the text of a column."""
     return BY_NAME[name].describe(make_entry(**changes), currency)
 
@@ -62,8 +63,8 @@ def test_an_offer_by_hand() -> None:
         "mark": "take", "machine": "T4 on Lambda", "instance_type": "gpu_1x_t4", "accelerator": "T4",
         "region": "us-east-1", "purchase": "on demand", "layout": "none", "usd_per_hour": "1.00",
         "step_time_s": "800–1,500", "run_time_s": "60 min (48–90)", "cost_usd": "$1.00 (0.8–1.5)",
-        "memory_bytes": "2.5 of 16 GiB", "basis": "modelled", "limiter": "compute", "best_batch_size": None,
-        "samples_per_s": "32 (21–40)", "usd_per_million_samples": "$8.68", "latency_s": None, "co2_kg": None,
+        "memory_bytes": "2.5 of 16 GiB", "basis": "modelled", "limiter": "compute", "best_batch_size": UNKNOWN,
+        "samples_per_s": "32 (21–40)", "usd_per_million_samples": "$8.68", "latency_s": UNKNOWN, "co2_kg": UNKNOWN,
     }  # fmt: skip
 
 
@@ -74,14 +75,14 @@ def test_amounts_in_another_currency() -> None:
     assert [read(name, EURO) for name in names] == ["2.00", "2.00 EUR (1.6–3.0)", "17.36 EUR"]
 
 
-def test_unknown_values_have_no_text() -> None:
+def test_unknown_values_are_a_dash() -> None:
     """Neither a time nor a price, nor what follows from them."""
     untimed = {"step_time_s": None, "run_time_s": None, "cost_usd": None}
     names = ("step_time_s", "run_time_s", "cost_usd", "samples_per_s", "usd_per_million_samples")
 
-    assert [read(name, **untimed) for name in names] == [None] * 5
-    assert [read(name, usd_per_hour=None) for name in ("usd_per_hour", "usd_per_million_samples")] == [None] * 2
-    assert [read(name, basis=None, limiter=None) for name in ("basis", "limiter")] == [None] * 2
+    assert [read(name, **untimed) for name in names] == [UNKNOWN] * 5
+    assert [read(name, usd_per_hour=None) for name in ("usd_per_hour", "usd_per_million_samples")] == [UNKNOWN] * 2
+    assert [read(name, basis=None, limiter=None) for name in ("basis", "limiter")] == [UNKNOWN] * 2
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_an_unknown_memory_is_no_misfit() -> None:
 
     assert read("run_time_s", **unknown) == "60 min (48–90)"
     assert read("cost_usd", **unknown) == "$1.00 (0.8–1.5)"
-    assert read("memory_bytes", **unknown) is None
+    assert read("memory_bytes", **unknown) == UNKNOWN
 
 
 def test_memory_is_told_in_gib() -> None:
@@ -188,11 +189,11 @@ def test_a_best_batch_by_hand() -> None:
 
 
 def test_latency_and_carbon_dioxide() -> None:
-    """1 to 4 ms, and 0.2 kg (0.1 to 0.5); an unknown latency has no text."""
+    """1 to 4 ms, and 0.2 kg (0.1 to 0.5); an unknown latency is a dash."""
     latency_s = {"low": 0.001, "mid": 0.002, "high": 0.004}
 
     assert read("latency_s", serving={"latency_s": latency_s}) == "1.0–4.0"
-    assert read("latency_s", serving={"latency_s": None}) is None
+    assert read("latency_s", serving={"latency_s": None}) == UNKNOWN
     assert read("co2_kg", co2_kg={"low": 0.1, "mid": 0.2, "high": 0.5}) == "0.2 (0.1–0.5)"
 
 

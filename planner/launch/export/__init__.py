@@ -32,7 +32,7 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
     chosen = ENGINES[engine]
     task = build_export_task(args, chosen)
     task.require_source(*chosen.sources, engine=chosen.title)
-    found = _fill_template(chosen.template, task, chosen.find_values(task))
+    found = _fill_template(engine, task, chosen.find_values(task))
     return {
         "engine": engine,
         "name": task.name,
@@ -60,12 +60,12 @@ def _to_yaml(value: Any) -> str:
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
-def _fill_template(name: str, task: ExportTask, values: dict[str, Any]) -> dict[str, Any]:
+def _fill_template(engine: str, task: ExportTask, values: dict[str, Any]) -> dict[str, Any]:
     """Return a filled template: `apply`, `stop`, `stops`, `open` and `document`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gpuplan.launch.export"), undefined=jinja2.StrictUndefined
     )
     environment.filters["yaml"] = _to_yaml
-    text = environment.get_template(f"{name}.yaml.j2").render(task=task, **values)
+    text = environment.get_template(f"{engine}.yaml.j2").render(task=task, **values)
     filled: dict[str, Any] = yaml.safe_load(text)
     return filled

@@ -34,13 +34,13 @@ _SPOT_LABELS = {
 }
 
 
-def find_jobset_values(task: ExportTask) -> dict[str, Any]:
+def find_kubernetes_values(task: ExportTask) -> dict[str, Any]:
     """Return the number of pods, one for each machine or host of a TPU slice, and what they need."""
     require_gpu_hosts(task, engine="Kubernetes")
     return {"pods": task.hosts * task.slice_hosts, **_find_pod_values(task)}
 
 
-def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
+def find_ray_values(task: ExportTask) -> dict[str, Any]:
     """Return what head and workers need, and the entry point, which runs the driver on the head node."""
     if task.tpu:
         raise NoAnswerError(
@@ -98,9 +98,8 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Renter):
-    """An engine: its template, what that needs besides the task, and the kinds of source that it fetches."""
+    """An engine: what its template needs besides the task, and the kinds of source that it fetches."""
 
-    template: str
     find_values: Callable[[ExportTask], Values]
     providers: tuple[str, ...] = RENTING
     sources: tuple[str, ...] = ("folder", "git", "image")
@@ -170,9 +169,7 @@ def find_kinetic_values(task: ExportTask) -> Values:
         time_s = Interval(**offer.run_s.model_dump())
         planned = f"a training of {format_duration_range(time_s)}, ${format_usd(float(usd))}"
     return {
-        "accelerator": find_kinetic_name(
-            accelerator=offer.accelerator, devices=offer.devices, instance_type=offer.instance_type
-        ),
+        "accelerator": find_kinetic_name(**offer.model_dump(include={"accelerator", "devices", "instance_type"})),
         "planned": planned,
         "is_decorated": "kinetic.run(" in _read_files(task)[task.spec.script],
         "has_one_host": not task.tpu or task.devices <= (8 if offer.accelerator == "TPU-v5e" else CHIPS_PER_HOST),
@@ -215,29 +212,15 @@ def build_colab_link(place: str, file: str) -> str:
 _CLUSTER: Values = {"providers": HYPERSCALERS, "sources": ("git", "image"), "joins_hosts": True}
 ENGINES = {
     "kinetic": KineticEngine(
-        title="kinetic",
-        template="kinetic",
-        find_values=find_kinetic_values,
-        providers=("gcp",),
-        sources=("folder",),
+        title="kinetic", find_values=find_kinetic_values, providers=("gcp",), sources=("folder",)
     ),
     "skypilot": Engine(
-        title="SkyPilot",
-        template="skypilot",
-        find_values=find_skypilot_values,
-        joins_hosts=True,
-        left_out=("community",),
+        title="SkyPilot", find_values=find_skypilot_values, joins_hosts=True, left_out=("community",)
     ),
-    "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
-    "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
-    "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),
-    "colab": Engine(
-        title="Colab",
-        template="colab",
-        find_values=find_colab_values,
-        providers=("colab",),
-        sources=("folder", "git"),
-    ),
+    "dstack": Engine(title="dstack", find_values=find_dstack_values),
+    "kubernetes": Engine(title="Kubernetes", find_values=find_kubernetes_values, **_CLUSTER),
+    "ray": Engine(title="Ray", find_values=find_ray_values, **_CLUSTER),
+    "colab": Engine(title="Colab", find_values=find_colab_values, providers=("colab",), sources=("folder", "git")),
 }
 
 

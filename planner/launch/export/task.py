@@ -91,7 +91,8 @@ class ExportTask:
     @property
     def slice_hosts(self) -> int:
         """Hosts of the machine, each of which runs the script; 1 unless it is a larger TPU slice [-]."""
-        return count_slice_hosts(self.offer.accelerator, self.devices)
+        most = _ON_ONE_HOST.get(self.offer.accelerator, CHIPS_PER_HOST)
+        return self.devices // CHIPS_PER_HOST if self.tpu and self.devices > most else 1
 
     @property
     def worst_case_usd(self) -> Decimal:
@@ -189,15 +190,3 @@ def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:
             "GPUs or CPUs are joined",
             hint="choose another offer: `--rank N`, or a larger slice",
         )
-
-
-def count_slice_hosts(accelerator: str, chips: float) -> int:
-    """Return the hosts of a TPU slice, each of which runs the script; 1 for other devices [-].
-
-    Example:
-        >>> count_slice_hosts("TPU-v5e", 8), count_slice_hosts("TPU-v5e", 16), count_slice_hosts("TPU-v5p", 8)
-        (1, 4, 2)
-    """
-    if not accelerator.startswith("TPU") or chips <= _ON_ONE_HOST.get(accelerator, CHIPS_PER_HOST):
-        return 1
-    return int(chips) // CHIPS_PER_HOST

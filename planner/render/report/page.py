@@ -19,33 +19,27 @@ def build_report_html(plan: Mapping[str, Any]) -> str:
     Raises:
         UsageError: The plan is incomplete.
     """
-    from jinja2 import UndefinedError
+    from jinja2 import Environment, StrictUndefined, UndefinedError
+    from markupsafe import Markup
 
     try:
-        return _render(plan)
+        view = build_view(plan)
+        packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
+        scripts = [read_asset(name) for name in SCRIPTS]
+        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+        page.globals |= {"amount": format_amount, "count": format_count}
+        page.globals |= {"duration": format_duration, "short": format_short}
+        return page.from_string(read_asset("report.html.j2")).render(
+            **view,
+            packed={name: pack_json(data) for name, data in packed.items()},
+            scripts=list(map(Markup, scripts)),
+            policy=f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
+            "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",  # only these assets
+            style=Markup(read_asset("report.css")),
+            licences=read_asset("LICENSES.txt"),
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, UndefinedError) as problem:
         raise UsageError(
             f"the plan cannot be read: {type(problem).__name__} at {problem}",
             hint="create it again: `gpuplan estimate MODEL -o plan.json`",
         ) from problem
-
-
-def _render(plan: Mapping[str, Any]) -> str:
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    view = build_view(plan)
-    packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
-    scripts = [read_asset(name) for name in SCRIPTS]
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    page.globals |= {"amount": format_amount, "count": format_count}
-    page.globals |= {"duration": format_duration, "short": format_short}
-    return page.from_string(read_asset("report.html.j2")).render(
-        **view,
-        packed={name: pack_json(data) for name, data in packed.items()},
-        scripts=list(map(Markup, scripts)),
-        policy=f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",  # only these assets
-        style=Markup(read_asset("report.css")),
-        licences=read_asset("LICENSES.txt"),
-    )

@@ -13,11 +13,10 @@ from ...plan.improvements import Improvement
 from ...units import GIB, format_count, format_device, format_duration
 from ..estimate_notes import describe_remedy
 from ..estimate_screen import MARKS, format_phases
-from ..offer_columns import BOUNDS, BY_NAME
+from ..offer_columns import BOUNDS, BY_NAME, Offer
 from ..output import UNKNOWN
 from .text import escape_invisible, find_links_in_source
 
-Offer = Mapping[str, Any]
 COLUMNS = tuple(
     BY_NAME[name]
     for name in (
@@ -62,8 +61,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "notes": _list_notes(plan, sharded),
         "sources": _collect_sources(offers, details["steps"]),
         "links_of": find_links_in_source,
-        "chart": _build_chart(plan, first, picks, currency)
-        | {"steps": details["steps"], "memory": memory["parts"]},
+        "chart": {**_build_chart(plan, first, picks, currency), "memory": memory["parts"]},
     }
 
 
@@ -94,14 +92,8 @@ def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
     for column in COLUMNS:  # a number to sort by is the value, or the middle of a range
         value = column.get_value(entry) if column.is_number else None
         value = value["mid"] if isinstance(value, Mapping) else value
-        cells.append([_describe(column.name, entry, currency), None if value is None else float(value)])
+        cells.append([column.describe(entry, currency), None if value is None else float(value)])
     return cells
-
-
-def _describe(name: str, one: Offer, currency: Currency) -> str:
-    """Return the text of a column."""
-    found = BY_NAME[name].describe(one, currency)
-    return UNKNOWN if found is None else found
 
 
 def _describe_workload(plan: Mapping[str, Any]) -> list[str]:
@@ -124,10 +116,10 @@ def _build_card(one: Offer, mark: str, currency: Currency) -> dict[str, str]:
     """Describe one offer of the decision."""
     return {
         "mark": mark,
-        "machine": _describe("machine", one, currency),
+        "machine": BY_NAME["machine"].describe(one, currency),
         "where": f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}",
-        "time": _describe("run_time_s", one, currency),
-        "cost": _describe("cost_usd", one, currency),
+        "time": BY_NAME["run_time_s"].describe(one, currency),
+        "cost": BY_NAME["cost_usd"].describe(one, currency),
         "why": one.get("limiter_why") or "",
     }
 
@@ -147,6 +139,7 @@ def _build_chart(
             if (one := offers[index])["run_time_s"] and one["cost_usd"] and one["memory_fits"] is not False
         ],
         "capacity": _build_capacities(offers),
+        "steps": details["steps"],
         "epochs": details["epochs"],
         "turns": [*details["turns"], *details["colab"]],
         "asked": plan["workload"]["epochs"],
@@ -197,7 +190,8 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
             )
             lines.append(f"{name}: {one['memory_verdict']}. Possible remedies: {ways}.")
         if one["best_batch"] is not None:
-            lines.append(f"{name} at its best batch: {_describe('best_batch_size', one, currency)}.")
+            batch = BY_NAME["best_batch_size"].describe(one, currency)
+            lines.append(f"{name} at its best batch: {batch}.")
     return lines
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.task import count_slice_hosts
 from launch.export.crds import problems
 from launch.export.plans import OFFERS, export_planned, offer
 
@@ -73,13 +72,16 @@ NODES = tomllib.loads(files("gpuplan.launch.export").joinpath("gke_nodes.toml").
 
 
 @pytest.mark.parametrize("accelerator", NODES)
-def test_a_topology_has_as_many_chips_as_its_slice(accelerator: str) -> None:
+def test_a_topology_has_as_many_chips_as_its_slice(accelerator: str, tmp_path: Path) -> None:
     """The product of its sides; hosts have all of them."""
     for size, topology in NODES[accelerator]["topologies"].items():
         chips = int(size)
-        hosts = count_slice_hosts(accelerator, chips)
+        planned = offer("gcp", "tpu-of-a-test", accelerator, chips, region="us-east5")
+        job = export_planned(tmp_path, planned, "kubernetes")["document"]["spec"]["replicatedJobs"][0]
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        per_host = int(container["resources"]["limits"]["google.com/tpu"])
         assert math.prod(map(int, topology.split("x"))) == chips
-        assert chips % hosts == 0
+        assert per_host * job["template"]["spec"]["completions"] == chips
 
 
 @pytest.mark.parametrize(
