@@ -149,7 +149,8 @@ def run_all(
                     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
                         code = run(list(snippet.words))
                     yield snippet, code, said.getvalue()
-                    if snippet.words[0] == "profile" and "-o" in snippet.words:  # ... stands in for what other machines measured
+                    if snippet.words[0] == "profile" and "-o" in snippet.words:
+                        # It stands in for what other machines measured.
                         for name in ("t4.json", "a100.json"):
                             shutil.copy("profile.json", name)
 
