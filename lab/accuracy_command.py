@@ -148,7 +148,7 @@ def _load_recorded(names: Sequence[str]) -> Board:
 
 def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json: bool) -> None:
     """Print settings as a table, page or JSON, and record them if a file is given."""
-    from gpuplan.render.accuracy import build_setting_columns, build_setting_rows
+    from gpuplan.render.accuracy import SETTING_COLUMNS, build_setting_rows
     from gpuplan.render.output import emit_json, emit_rows, emit_text
 
     from .keras3 import load_recorded_steps
@@ -162,7 +162,7 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
     elif markdown:
         emit_text(format_accuracy_page(round_digits(board["settings"]), load_recorded_steps()))
     else:
-        emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
+        emit_rows(SETTING_COLUMNS, build_setting_rows(board["settings"]))
 
 
 def _record(settings: Mapping[str, Any], path: Path) -> None:
