@@ -41,9 +41,9 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
     return {report.law.name: len(report.violations) for report in reports if report.violations}
 
 
-# Violations that remain, of three models: P4 and M60, whose rates come from other boards of their generations; cards
-# that only a datasheet describes (TITAN X of Maxwell beside both halves of a K80, GeForce 50 beside 40), with the rates
-# of their generations; and compiled training on scalar units, of which few steps were published.
+# Violations that remain, of three models: P4 and M60, whose rates come from other boards of their generations;
+# cards that only a datasheet describes (TITAN X of Maxwell beside both halves of a K80, GeForce 50 beside 40), with
+# the rates of their generations; and compiled training on scalar units, of which few steps were published.
 REMAINING = {"generations": 927, "compiled": 337}
 
 
