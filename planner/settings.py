@@ -17,7 +17,7 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     measure          whether `estimate` times steps on this machine    default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
-    refresh          whether old prices are read anew: auto, ask, never    default: auto, at a terminal
+    refresh          whether old prices are refreshed: auto, ask, never    default: auto, at a terminal
     hour_value       dollars an hour of your own time is worth         default: 20
     wait_value       dollars an hour of waiting for results is worth   default: 1
     notebook_plans   plans that you pay for anyway: colab-pro          default: none

@@ -25,7 +25,7 @@ from ..render.output import emit_json, emit_result, emit_rows, emit_text, get_te
 from ..render.progress import bar, say, status
 from ..settings import get_today, load_settings
 from .flags import OFFERS, AsJson
-from .messages import format_command, get_talk, suggest_next
+from .messages import format_command, get_callbacks, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.refresh.run import RefreshOutcome
@@ -57,7 +57,7 @@ def offers(
 
     settings = load_settings()
     catalog = load_user_catalog(settings)
-    start_refresh(catalog, settings, **get_talk())
+    start_refresh(catalog, settings, **get_callbacks())
     found = select_offers(
         (*catalog.offers, probe_local_offer(catalog)[0]),
         **{name: getattr(request, name) for name in OFFERS},
@@ -84,7 +84,7 @@ def offers(
 
 
 def _describe_ages(found: Sequence[Offer], terms: CostTerms) -> str:
-    """Return what the age of prices may change about which offer is the cheapest for a device, if anything."""
+    """Return a line on old prices that may change the cheapest offer for a device; empty if none may."""
     from ..render.estimate_notes import Priced, describe_ages
 
     paid = ((one, float(one.usd_per_hour or 0) / one.devices) for one in tables.select_current_offers(found))

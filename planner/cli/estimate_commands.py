@@ -21,7 +21,7 @@ from ..records import Flag, to_plain
 from ..render.output import emit_result, emit_text, make_columns, require_writable, write_text
 from ..render.progress import say, status
 from .flags import OFFERS, RUN, VALUES, AsJson, ModelArgument, OutputFlags, ScriptArguments
-from .messages import TRACING, build_step_compiler, changed_flags, format_command, get_talk, suggest_next
+from .messages import TRACING, build_step_compiler, changed_flags, format_command, get_callbacks, suggest_next
 from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def estimate(
 
     require_writable(out.output)
     is_measured = load_settings().measure if request.measure is None else request.measure
-    asked = resolve_request(replace(request, measure=is_measured)).with_refresh(**get_talk())
+    asked = resolve_request(replace(request, measure=is_measured)).with_refresh(**get_callbacks())
     with status(TRACING.format(model)) as tell:
         result = estimate_model(
             model,
@@ -224,7 +224,7 @@ def breakeven(
     from ..workload.capture.tracing_process import keep_models_built
 
     require_writable(out.output)
-    asked = resolve_request(request).with_refresh(**get_talk())
+    asked = resolve_request(request).with_refresh(**get_callbacks())
     if request.fit:
         require_fittable(asked.options)
     with status(TRACING.format(model)) as tell, keep_models_built():

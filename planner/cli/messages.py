@@ -28,8 +28,8 @@ def suggest_next(*steps: str, as_json: bool = False) -> None:
         say(f"next: {', or '.join(steps)}")
 
 
-def get_talk() -> dict[str, Any]:
-    """Return how a user at a terminal is told and asked something; nothing elsewhere."""
+def get_callbacks() -> dict[str, Any]:
+    """Return the functions that tell and ask a user at a terminal, by name; empty elsewhere."""
     if not sys.stderr.isatty():
         return {}
     return {"say": say, "ask": partial(typer.confirm, default=True, err=True) if sys.stdin.isatty() else None}

@@ -134,7 +134,7 @@ def collect_price_history(instance_type: str, packaged: Iterable[Offer], store: 
     return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))
 
 
-STALE_AFTER_DAYS = 7  # read anew
+STALE_AFTER_DAYS = 7  # age from which prices are refreshed
 OLD_AFTER_DAYS = 30
 REFUSED_AFTER_DAYS = 90
 REMEDY = "gpuplan catalog refresh"

@@ -115,6 +115,7 @@ class ResolvedRequest(Frozen):
         options: Tracing options of the run.
         catalog: Catalog with the user's own rows.
         terms: Costs and assumptions besides the training hours.
+        settings: The user's settings.
         refresh: Refresh of the catalog's prices that was started; None without one.
     """
 
@@ -123,17 +124,14 @@ class ResolvedRequest(Frozen):
     options: WorkloadOptions
     catalog: Catalog
     terms: CostTerms
+    settings: Settings
     refresh: RunningRefresh | None = None
 
-    def with_refresh(self, **talk: Any) -> ResolvedRequest:
-        """Return the request with a refresh of its prices in the background, if they are old and it is allowed.
-
-        Args:
-            talk: `say` and `ask` of `start_refresh`.
-        """
+    def with_refresh(self, **callbacks: Any) -> ResolvedRequest:
+        """Return the request with a refresh of old prices in the background; arguments as of `start_refresh`."""
         from ..offers.refresh.background import start_refresh
 
-        return replace(self, refresh=start_refresh(self.catalog, load_settings(), **talk))
+        return replace(self, refresh=start_refresh(self.catalog, self.settings, **callbacks))
 
     def with_callback(self, tell: Callable[[str], None]) -> ResolvedRequest:
         """Return the request with a function that is told where the user's code is."""
@@ -198,7 +196,9 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
         quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
     )
     terms = build_cost_terms(settings, catalog.costs, assume=texts)
-    return ResolvedRequest(request=request, question=question, options=options, catalog=catalog, terms=terms)
+    return ResolvedRequest(
+        request=request, question=question, options=options, catalog=catalog, terms=terms, settings=settings
+    )
 
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:

@@ -10,6 +10,7 @@ from ..errors import NoAnswerError
 from ..offers.kinetic import parse_kinetic_name
 from ..predict.executed_ops import CORES_PER_CHIP
 from ..predict.sharding import Sharding, format_sharding
+from ..workload.reference import SCRIPT_SUFFIXES
 from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def uses_one_device(question: Question, workload: Workload) -> bool:
 
     `--scaling` and `--shard` ask how it would be with a distribution.
     """
-    is_script = workload.model.partition("?")[0].endswith((".py", ".ipynb"))
+    is_script = workload.model.partition("?")[0].endswith(SCRIPT_SUFFIXES)
     is_asked = question.scaling is not None or question.shard is not None
     return is_script and workload.layout is None and not workload.distribution and not is_asked
 

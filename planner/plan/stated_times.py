@@ -15,6 +15,7 @@ from ..offers.clouds import COLAB
 from ..predict.step_time import StepTime
 from ..units import MS_PER_S
 from ..workload.ops import OpKind
+from ..workload.reference import SCRIPT_SUFFIXES
 from .select import OfferContext
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _FORM = re.compile(rf"([^=]+)={_NUMBER}(?:\+-{_NUMBER})?(ms|s)(?:@(\d+))?(?::([0-9a-f]{{6}}))?")
 _SECONDS = {"ms": 1e-3, "s": 1.0}
-SCRIPTS = (".py", ".ipynb")
 STATED = 0.1  # half of the relative interval: what was timed, and with which software, is not known [-]
 
 
@@ -128,22 +128,21 @@ def describe_measuring(answer: Estimate, context: EstimateContext) -> str:
     known of CNNs and GPUs. A run of less than ten minutes is not worth it.
     """
     row, workload = answer.decision.recommended, context.workload
-    if row is None or workload.mode != "train" or not workload.model.endswith(SCRIPTS):
+    if row is None or workload.mode != "train" or not workload.model.endswith(SCRIPT_SUFFIXES):
         return ""
     taken = answer.offers[row]
     convolved = sum(op.flops * op.count for op in workload.ops if op.kind in (OpKind.CONV, OpKind.DEPTHWISE))
     device, gpu, run_s = taken.device_estimate, taken.selected.accelerator, taken.run_time_s
     if 2 * convolved < workload.flops_per_step or run_s is None or run_s.mid < WORTH_S:
         return ""
-    if gpu is None or gpu.kind != "gpu" or taken.offer.devices > 1 or device.able_per_s is not None:
+    t4 = context.catalog.accelerators.get("T4")  # a catalog of the user's own may lack it
+    if t4 is None or gpu is None or gpu.kind != "gpu" or taken.offer.devices > 1 or device.able_per_s is not None:
         return ""
     from .estimate_device import DeviceEstimator
     from .own_machine import add_measurements
 
-    t4 = next(one for one in load_catalog().offers if (one.provider, one.accelerator) == (COLAB, "T4"))
-    there = DeviceEstimator(context.predictor).estimate(
-        workload, OfferContext(t4, context.catalog.accelerators["T4"])
-    )
+    offer = next(one for one in load_catalog().offers if (one.provider, one.accelerator) == (COLAB, "T4"))
+    there = DeviceEstimator(context.predictor).estimate(workload, OfferContext(offer, t4))
     if not there.memory.fits or there.step_time_s is None:
         return ""
     rows = build_stated_rows([StatedStep("", "T4", there.step_time_s.mid, 0.0)], workload, None)

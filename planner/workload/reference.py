@@ -33,9 +33,9 @@ KERAS_NAMES = tomllib.loads(Path(__file__).with_name("keras_names.toml").read_te
 APPLICATIONS: list[str] = KERAS_NAMES["applications"]
 KERAS_HUB = "keras_hub"
 Kind = Literal["script", "function", "application", "saved_model", "json"]
+SCRIPT_SUFFIXES = (".py", ".ipynb")
 SUFFIXES: dict[str, Kind] = {
-    ".py": "script",
-    ".ipynb": "script",
+    **dict.fromkeys(SCRIPT_SUFFIXES, "script"),
     ".keras": "saved_model",
     ".h5": "saved_model",
     ".hdf5": "saved_model",

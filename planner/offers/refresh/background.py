@@ -27,8 +27,8 @@ from ..refreshed_prices import PriceStore
 PAUSE_S = 3600.0  # between two attempts
 SAID = "said.txt"  # marks that the user knows
 ASKED = "asked.txt"  # marks the last attempt
-INTRODUCTION = "prices older than a week are read anew in the background, keyless; GPUPLAN_REFRESH=never ends that"
-QUESTION = "Prices are older than a week. Read them anew in the background, from public lists?"
+INTRODUCTION = "prices older than a week are refreshed in the background; GPUPLAN_REFRESH=never turns that off"
+QUESTION = "Prices are older than a week. Refresh them in the background, from public lists?"
 
 
 @dataclass(frozen=True, slots=True)
