@@ -7,14 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import _no_settings_of_this_machine, _tracing_from_warm_processes, pytest_collection_modifyitems  # noqa: F401  # those of tests/
+from conftest import _no_settings_of_this_machine, _tracing_from_warm_processes  # noqa: F401  # those of tests/
+from conftest import pytest_collection_modifyitems as group_and_sort
 from gpuplan.offers.catalog import load_catalog
 
 from lab.__main__ import main
 from lab.dataset import read_published_file
 from lab.evaluation import Evaluator
 
-ROOT = Path(__file__).parents[2]
+LAB = Path(__file__).parents[1]
+ROOT = LAB.parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the lab's tests, which CI runs beside the slow ones of tests/; group and sort them as those are."""
+    for item in items:
+        if LAB in item.path.parents:
+            item.add_marker(pytest.mark.lab)
+    group_and_sort(config, items)
 
 
 @dataclass(frozen=True)
