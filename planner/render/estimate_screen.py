@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from .output import Column, clip, emit_rows, emit_text
 
 if TYPE_CHECKING:
     from ..plan.estimate import Estimate
+    from ..workload.model import Workload
 
 ROWS_SHOWN = 10
 PHASES_SHOWN = 4
@@ -25,6 +27,7 @@ WIDE = 100  # width from which a table has its regions [characters]
 SCRIPT_ENDINGS = (".py", ".ipynb", ".keras", ".h5", ".json")
 WORTH_A_CHANGE_S = 600.0
 LARGE_SHARE = 0.05  # of the bytes of a step, from which what is not modelled is told [-]
+LITTLE_DATA_BYTES = 1e9  # a quarter of a minute's download
 DOWNLOAD = "Plus the download of your data: about 1 min per 5 GB (--assume dataset_gb=5)."
 MARKS = {"recommended": "take", "free": "free", "cheaper": "cheaper", "faster": "faster"}
 
@@ -164,7 +167,8 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     one = estimate.offers[row]
     if starved := one.market.starved(one.selected, one.device_estimate):
         yield f"{starved[0].upper()}{starved[1:]}."
-    if one.offer.provider not in OWNED and estimate.terms.given("dataset_gb") is None:
+    is_away = one.offer.provider not in OWNED and estimate.terms.given("dataset_gb") is None
+    if is_away and not _has_little_data(estimate.workload):
         yield DOWNLOAD
     if note := memory_note(one.device_estimate.memory, ()):
         yield f"{format_device(one.offer.accelerator, one.offer.devices)}: {note}."
@@ -172,6 +176,13 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     if share >= LARGE_SHARE:
         yield f"Not modelled: {100 * share:.0f} % of the bytes of a step."
     yield estimate.decision.values
+
+
+def _has_little_data(workload: Workload) -> bool:
+    """Return whether every `fit()` is given arrays in memory, of less than a gigabyte together."""
+    sizes_bytes = (one.memory.input_bytes / one.batch_size * (one.samples or math.inf) for one in workload.phases)
+    in_memory = all(one.input is not None and one.input.kind == "arrays" for one in workload.phases)
+    return in_memory and sum(sizes_bytes) < LITTLE_DATA_BYTES
 
 
 def _format_improvements(estimate: Estimate) -> str:

@@ -26,7 +26,7 @@ from gpuplan.render.estimate_notes import (
 )
 from gpuplan.render.estimate_screen import _list_uncounted, list_notes
 from gpuplan.units import GIB
-from gpuplan.workload.model import Unmodelled
+from gpuplan.workload.model import InputRate, Unmodelled
 
 DOWNLOAD = "Plus the download of your data: about 1 min per 5 GB (--assume dataset_gb=5)."
 
@@ -64,6 +64,26 @@ def test_the_download_is_told_where_it_is_not_counted() -> None:
     assert uncounted(replace(answer, terms=given)) == []
     for provider, lines in (("local", []), ("own", []), ("colab", [DOWNLOAD])):
         assert uncounted(take_of(answer, offer=make_offer("GPU00", provider=provider))) == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "samples", "input_bytes", "lines"),
+    [
+        ("arrays", 60_000, 8 * 16_000, []),  # 16 kB a sample: 0.96 GB
+        ("arrays", 62_501, 8 * 16_000, [DOWNLOAD]),  # over 1 GB
+        ("arrays", None, 8, [DOWNLOAD]),
+        ("tf.data", 60_000, 8, [DOWNLOAD]),  # whose files may be larger than its samples
+    ],
+)
+def test_arrays_of_less_than_a_gigabyte_are_no_download_worth_a_line(
+    kind: str, samples: int | None, input_bytes: int, lines: list[str]
+) -> None:
+    """A batch of 8 has so many bytes."""
+    answer = ask(TWENTY[0])
+    memory = replace(answer.workload.memory, input_bytes=input_bytes)
+    fed = {"input": InputRate(kind=kind), "samples": samples, "memory": memory, "batch_size": 8}
+
+    assert uncounted(replace(answer, workload=replace(answer.workload, **fed))) == lines
 
 
 def test_accelerators_without_an_offer_are_named_also_without_a_pick() -> None:
