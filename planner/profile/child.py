@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
 from ..workload.capture.watch import answer_with_position, end_with_parent
-from ..workload.errors import to_one_line
+from ..workload.errors import CaptureError, to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
 from .device_probe import require_device
@@ -32,6 +32,7 @@ from .windows import MeasurementRules, Meter
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
+    from ..workload.capture.timed_loop import TimedLoop
 
 STDOUT, STDERR = 1, 2
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
@@ -122,8 +123,46 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace 
             parent.fail(error)
         parent.finish("done", row=row)
 
-    with nullcontext() if reference.kind == "script" else draw_weights_quickly():
-        build_and_use(reference, use, base=base, scratch=folder, options=options, argv=request["argv"])
+    meter = Meter(MeasurementRules(**request["rules"]))
+    loop = None
+    if request.get("brief") and not options.fit_call:
+        loop = _time_loop(str(reference.folder(base)), meter, request, parent, facts)
+    try:
+        with nullcontext() if reference.kind == "script" else draw_weights_quickly():
+            build_and_use(
+                reference, use, base=base, scratch=folder, options=options, argv=request["argv"], loop=loop
+            )
+    except CaptureError:  # the script ended, maybe after steps of a loop of its own
+        if not meter.warm:
+            raise
+        if meter.pause():
+            parent.send_window("fit", meter)
+        parent.finish("done", row={})
+
+
+def _time_loop(
+    folder: str, meter: Meter, request: dict[str, Any], parent: Parent, facts: dict[str, Any]
+) -> TimedLoop:
+    """Return what times a loop of a script's own with a meter, and ends the process when it is done."""
+    from ..workload.capture.timed_loop import TimedLoop
+
+    elapsed_s = 0.0
+
+    def prepare(batch_size: int) -> None:
+        environment = describe_environment(request["backend"])
+        parent.send("ready", batch_size=batch_size, environment=environment, facts=facts)
+        parent.wait_for_device()
+        meter.ended(elapsed_s)
+
+    def add(step_s: float) -> None:
+        nonlocal elapsed_s
+        elapsed_s += step_s
+        if meter.ended(elapsed_s):
+            parent.send_window("fit", meter)
+        if meter.done:
+            parent.finish("done", row={})
+
+    return TimedLoop(folder, prepare=prepare, add=add)
 
 
 @contextmanager

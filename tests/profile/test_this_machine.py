@@ -139,3 +139,81 @@ def test_a_step_that_sleeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
     assert found.step_s is not None
     assert 0.1 <= found.step_s < 0.2
+
+
+COMMON = """
+import os, time
+os.environ["KERAS_BACKEND"] = "{backend}"
+import keras, numpy as np
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+x, y = np.ones((64, 8), "float32"), np.zeros((64, 4), "float32")
+"""
+LOOPS = {
+    "jax": """
+import jax
+optimizer = keras.optimizers.Adam()
+optimizer.build(model.trainable_variables)
+
+def compute_loss(weights, x, y):
+    return ((model.stateless_call(weights, [], x)[0] - y) ** 2).mean()
+
+@jax.jit
+def step(weights, state, x, y):
+    gradients = jax.grad(compute_loss)(weights, x, y)
+    return optimizer.stateless_apply(state, gradients, weights)
+
+weights, state = [v.value for v in model.trainable_variables], [v.value for v in optimizer.variables]
+for epoch in range(10):
+    for _ in range(100):
+        weights, state = step(weights, state, x, y)
+        time.sleep(0.2)
+    open("epochs.txt", "a").write("another")
+""",
+    "tensorflow": """
+import tensorflow as tf
+optimizer = keras.optimizers.Adam()
+
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+for epoch in range(10):
+    for _ in range(100):
+        step(x, y)
+        time.sleep(0.2)
+    open("epochs.txt", "a").write("another")
+""",
+    "torch": """
+import torch
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(10):
+    for _ in range(100):
+        optimizer.zero_grad()
+        ((model(x) - torch.from_numpy(y)) ** 2).mean().backward()
+        optimizer.step()
+        time.sleep(0.2)
+    open("epochs.txt", "a").write("another")
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", LOOPS)
+def test_a_loop_of_the_scripts_own_is_timed_as_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: str
+) -> None:
+    """A step lasts until the end of the next: the script sleeps for 0.2 s in between. It writes nothing."""
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path / "cache"))
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.chdir(own)
+    Path("loop.py").write_text(COMMON.format(backend=backend) + LOOPS[backend], encoding="utf-8")
+    workload = load_workload("loop.py", options=WorkloadOptions(use_cache=False))
+    found = measure("loop.py", workload)
+
+    assert (workload.total_steps, workload.batch_size) == (1_000, 64)
+    assert found.step_s is not None
+    assert 0.2 <= found.step_s < 0.6
+    assert [path.name for path in own.iterdir()] == ["loop.py"]

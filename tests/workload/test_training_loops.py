@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gpuplan.workload.capture import training_loops
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
@@ -240,3 +242,14 @@ def test_a_second_pytorch_loop_of_a_script(tmp_path: Path) -> None:
     assert [(one.steps, one.parameters) for one in workload.phases] == [(30, NET), (30, more)]
     assert [list_products(one) for one in workload.phases] == [product_flops(64, 8, size) for size in (3, 5)]
     assert workload.unplanned == ()
+
+
+def test_data_are_what_a_step_neither_returns_nor_takes_from_the_model() -> None:
+    """Weights, an optimizer's state and a key come back; a frozen kernel is the model's; two arrays are left."""
+    kernel, frozen, key = np.zeros((8, 4), "float32"), np.zeros((300, 8), "float32"), np.zeros(2, "uint32")
+    x, y = np.zeros((64, 8), "float32"), np.zeros(64, "int32")
+    args = ([kernel, frozen], [kernel, kernel], key, 0.1, x, y)
+    returned = [((8, 4), "float32")] * 3 + [((2,), "uint32"), ((), "float32")]
+
+    found = training_loops._find_batch(args, returned, held=[((8, 4), "float32"), ((300, 8), "float32")])
+    assert found == [((64, 8), "float32"), ((64,), "int32")]

@@ -38,6 +38,7 @@ from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builde
 from .feeding import DataCounter, InputMeter
 from .phases import PhaseRecorder
 from .replaced_calls import replace_training_calls
+from .timed_loop import TimedLoop
 from .training_calls import StandIns, find_early_end
 from .training_loops import LOOP, LoopGivenUpError, LoopStep, TrainingLoops, compile_with_loops, end_loops, iterate
 from .watch import call_after_import
@@ -420,6 +421,7 @@ def follow_one_fit(
     argv: Sequence[str],
     fit_call: int,
     folder: Path | None = None,
+    loop: TimedLoop | None = None,
 ) -> NoReturn:
     """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
@@ -427,11 +429,14 @@ def follow_one_fit(
         path, text, argv, folder: As for `follow_script` and `StandIns`.
         use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
         fit_call: Number of `fit()` calls before the one to use [-].
+        loop: What times a loop of the script's own; None refuses it.
 
     Raises:
         CaptureError: The script failed, or ended before the call.
     """
     calls = _SingleFit(use, fit_call, own=path.parent, folder=folder)
+    if loop is not None:
+        calls.loops, loop.begin = loop, calls.begin
     follow_script(path, text=text, argv=argv, calls=calls)
     raise CaptureError(
         f"{text} called fit() {calls.count} times, fewer than when it was first traced",

@@ -22,6 +22,7 @@ from ..options import SpecTree, WorkloadOptions, get_keras_policy
 from ..reference import Reference
 from ..trace.jax.instrumentation import recompute_with_flags
 from ..trace.jax.step import export_step
+from .timed_loop import TimedLoop
 
 NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 
@@ -70,6 +71,7 @@ def build_and_use(
     scratch: Path,
     options: WorkloadOptions,
     argv: Sequence[str] = (),
+    loop: TimedLoop | None = None,
 ) -> NoReturn:
     """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
 
@@ -79,6 +81,7 @@ def build_and_use(
         base: Base folder of references.
         scratch: Temporary folder.
         options, argv: Batch size, loss, optimizer and mode; arguments of a script.
+        loop: As for `follow_one_fit`.
 
     Raises:
         UsageError, CaptureError: As for tracing.
@@ -99,7 +102,9 @@ def build_and_use(
             run = RunProperties(text=reference.text, feed=feed, folders=(str(folder),), notes=notes)
             use(build_executable(model, run, options, arguments))
 
-        follow_one_fit(reference.path, on_fit, text=reference.text, argv=argv, fit_call=options.fit_call)
+        follow_one_fit(
+            reference.path, on_fit, text=reference.text, argv=argv, fit_call=options.fit_call, loop=loop
+        )
     model = build_model(reference, base=base, precision=options.precision)
     use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
 

@@ -22,13 +22,13 @@ from ..build.first_step import build_output, build_predictions
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import list_own_frames, name_place
 from .protect_files import FileProtection
-from .training_loops import TrainingLoops
+from .training_loops import Loops
 
 
 class StandIns:
     """Replacements of a script's training calls: results whose metrics are unknown."""
 
-    loops: TrainingLoops | None = None  # where those of the script's own are followed
+    loops: Loops | None = None  # where those of the script's own are followed, or timed
 
     def __init__(self, *, own: Path, folder: Path | None) -> None:
         """Start at the first epoch; `folder` takes what is written after the first `fit()`, None: a new one."""

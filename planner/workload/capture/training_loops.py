@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property, partial, update_wrapper
@@ -22,6 +23,7 @@ import numpy as np
 from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep, compute_array_bytes, trace_function
+from .timed_loop import TimedLoop
 
 LOOP = "__gpuplan_loop__"
 MOST_NAMED = 3  # things of a tuple or list that is written out [-]
@@ -261,6 +263,9 @@ class TrainingLoops:
         return taken
 
 
+Loops = TrainingLoops | TimedLoop
+
+
 def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> LoopStep:
     model = hold_models(updates)
     return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
@@ -302,7 +307,7 @@ def _list_state(optimizer: Any, model: Any) -> list[Any]:
     return list(optimizer.variables)
 
 
-def follow_jit(loops: TrainingLoops) -> Callable[..., Any]:
+def follow_jit(loops: Loops) -> Callable[..., Any]:
     """Return a replacement of `jax.jit` that follows the functions of the user's own files."""
     compile_function = jax.jit
 
@@ -319,7 +324,7 @@ def follow_jit(loops: TrainingLoops) -> Callable[..., Any]:
 class _JittedFunction:
     """A function under `jax.jit`."""
 
-    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], loops: TrainingLoops) -> None:
+    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], loops: Loops) -> None:
         self.function, self.compiled, self._options, self._loops = function, compiled, options, loops
         update_wrapper(self, function, updated=())
 
@@ -378,10 +383,23 @@ def _build_jax_step(args: Any, traced: Any, updates: Updates) -> LoopStep:
     shapes = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in traced.closed.in_avals]
     wanted = [[(tuple(v.shape), str(v.dtype)) for v in variables] for _, variables in updates]
     trained = [position for run in wanted for position in _find_run(shapes, run)]
-    batch = [leaf for leaf in jax.tree.leaves(args[1:]) if getattr(leaf, "shape", ())]
-    fed = sum(compute_array_bytes(tuple(leaf.shape), str(leaf.dtype)) for leaf in batch)
-    step = traced.tabulate(model, trained=trained, input_bytes=fed)
-    return LoopStep(model, step, int(batch[0].shape[0]) if batch else 1, True)
+    held = [(tuple(v.shape), str(v.dtype)) for v in (*model.variables, *model.optimizer.variables)]
+    batch = _find_batch(args, [*map(_describe_leaf, jax.tree.leaves(traced.results))], held)
+    fed = [compute_array_bytes(*form) for form in batch]
+    step = traced.tabulate(model, trained=trained, input_bytes=sum(fed))
+    return LoopStep(model, step, batch[fed.index(max(fed))][0][0] if fed else 1, True)
+
+
+def _find_batch(args: Any, returned: list[Any], held: list[Any]) -> list[Any]:
+    """Return shapes and types of the arrays that a step neither returns nor takes from the model: its data."""
+    state, found = Counter(returned) | Counter(held), []
+    for form in map(_describe_leaf, jax.tree.leaves(args)):
+        if isinstance(form, tuple) and form[0]:
+            if state[form] > 0:
+                state[form] -= 1
+            else:
+                found.append(form)
+    return found
 
 
 def _find_run(shapes: list[Any], wanted: list[Any]) -> range:
@@ -392,7 +410,7 @@ def _find_run(shapes: list[Any], wanted: list[Any]) -> range:
     return range(0) if first is None else range(first, first + size)
 
 
-def follow_tensorflow(loops: TrainingLoops) -> Callable[..., Any]:
+def follow_tensorflow(loops: Loops) -> Callable[..., Any]:
     """Return a replacement of the call of a `tf.function`, as `follow_jit` does."""
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
