@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -81,7 +82,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
                 return None
             why = f"it ended with exit code {error.code}"
             return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
-        raise _build_end_error(text, path, code=error.code, argv=argv) from error
+        raise _build_end_error(text, path, end=error, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
@@ -101,7 +102,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         undo()
     _raise_before_fit(faults, calls)
     if not calls.reached:
-        raise _build_end_error(text, path, code=0, argv=argv)
+        raise _build_end_error(text, path, end=SystemExit(0), argv=argv)
     return None
 
 
@@ -185,11 +186,12 @@ def _stand_in_for_kinetic(named: dict[str, None]) -> None:
     call_after_import("kinetic", partial(_follow_kinetic, named=named))
 
 
-def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]) -> CaptureError:
-    if code not in (0, None):
-        hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- --data folder`"
+def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[str]) -> CaptureError:
+    if end.code not in (0, None):
+        needed = " ".join([*argv, *(_list_missing_arguments(end) or ["--data folder"])])
+        hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- {needed}`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
-        return CaptureError(f"{text} ended (exit {code}) before fit(), run{given}", hint=hint)
+        return CaptureError(f"{text} ended (exit {end.code}) before fit(), run{given}", hint=hint)
     builders = suggest_builders(text, path)
     return CaptureError(
         f"{text} ended without calling fit()",
@@ -197,6 +199,15 @@ def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]
         if builders
         else f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`",
     )
+
+
+def _list_missing_arguments(end: SystemExit) -> list[str]:
+    """Return the arguments that argparse asks for as it ends a script, options with a word for their value."""
+    frames = (frame for frame, _ in traceback.walk_tb(end.__traceback__) if frame.f_code.co_name == "error")
+    said = next((str(frame.f_locals.get("message")) for frame in frames), "")
+    asked = said.partition("arguments are required: ")[2]
+    names = [name.rpartition("/")[2] for name in asked.split(", ") if name]
+    return [f"{name} {name.lstrip('-').upper()}" if name.startswith("-") else name.upper() for name in names]
 
 
 def _skip_pictures() -> None:
