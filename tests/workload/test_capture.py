@@ -203,7 +203,8 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
         ("import keras\n", "train.py ended without calling fit()", "train.py:FUNCTION"),
         ("import sys; sys.exit(3)", "ended (exit 3) before fit(), run without arguments", "-- --data"),
         (
-            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('-d', '--data', required=True)\n"
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('-d', '--data', required=True)\n"
             "parser.add_argument('out')\nparser.parse_args()\n",
             "ended (exit 2) before fit(), run without arguments",
             "train.py -- --data DATA OUT`",
