@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
+from .backend import get_user_backend
 from .reference import KERAS_NAMES
 from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
@@ -152,7 +153,7 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
 
 def find_own_backend() -> str | None:
     """Return the backend that the user set, if the code is traced on another one."""
-    wanted, traced = (os.environ.get(name) for name in ("KERAS_BACKEND", TRACED_ON))
+    wanted, traced = get_user_backend(), os.environ.get(TRACED_ON)
     return None if traced is None or wanted == traced else wanted
 
 

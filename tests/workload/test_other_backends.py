@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError
+from gpuplan.workload import backend
 from gpuplan.workload.capture import tracing_process
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.errors import BackendError, CaptureError
 from gpuplan.workload.options import WorkloadOptions
 
@@ -88,3 +92,61 @@ def test_the_error_is_that_of_the_users_backend(
         traces.trace()
     assert traces.tried[0] == ("jax", None, False)
     assert len(traces.tried) == len(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "installed", "found"),
+    [
+        (None, ("tensorflow",), "tensorflow"),  # as in Keras's own config.py
+        ("{", ("tensorflow",), "tensorflow"),
+        ({"floatx": "float32"}, ("tensorflow",), "tensorflow"),
+        ({"backend": "tensorflow"}, ("torch",), None),  # cannot run there: JAX is always installed
+        ({"backend": "torch"}, ("tensorflow", "torch"), "torch"),
+        ({"backend": "jax"}, ("tensorflow",), None),
+    ],
+)
+def test_the_default_backend_is_that_of_keras(
+    settings: Any, installed: tuple[str, ...], found: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its file of settings, or its built-in default; only where it is installed."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(backend, "find_spec", lambda name: name if name in installed else None)
+    if settings is not None:
+        text = settings if isinstance(settings, str) else json.dumps(settings)
+        (tmp_path / "keras.json").write_text(text, encoding="utf-8")
+    assert backend.find_keras_default() == found
+
+
+FITS = """
+import keras, numpy as np
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+model.compile("sgd", "mse")
+model.fit(np.zeros((32, 4)), np.zeros((32, 2)))
+"""
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.parametrize(
+    ("begin", "stated", "runs_on"),
+    [
+        ("", None, "tensorflow"),
+        ("import os\nos.environ.setdefault('KERAS_BACKEND', 'jax')\n", None, "jax"),
+        ("import os\nassert 'KERAS_BACKEND' not in os.environ\n", None, "tensorflow"),
+        ("", "jax", "jax"),
+    ],
+)
+def test_a_script_runs_on_the_backend_that_keras_takes(
+    begin: str, stated: str | None, runs_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the script sets, else the environment, else Keras's settings; a function of a file stays on JAX."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}', encoding="utf-8")
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    if stated is not None:
+        monkeypatch.setenv("KERAS_BACKEND", stated)
+    (tmp_path / "train.py").write_text(begin + FITS, encoding="utf-8")
+    workload = load_workload("train.py", options=WorkloadOptions(use_cache=False), base=tmp_path)
+
+    assert workload.backend == runs_on
+    told = [note for note in workload.notes if "on which Keras runs here" in note]
+    assert len(told) == (1 if runs_on == "tensorflow" else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -15,6 +14,7 @@ import keras
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
+from ..backend import get_user_backend
 from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_by_user
 from ..keras_layers import replacing
 from ..model import Strategy, Workload
@@ -304,7 +304,7 @@ def without_device_pinning(model: Any) -> AbstractContextManager[None]:
 def _read_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    backend = os.environ.get("KERAS_BACKEND") or keras.backend.backend()  # what the user's run computes on
+    backend = get_user_backend() or keras.backend.backend()  # what the user's run computes on
     installed = {"keras": version("keras"), "jax": version("jax")}
     if backend in PACKAGES_OF:
         installed[backend] = "not installed"

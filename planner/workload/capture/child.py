@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
+from ..backend import get_user_backend
 from ..errors import LAST_TRACE, BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
@@ -95,8 +96,10 @@ def _backend_note() -> tuple[str, bool | None]:
     import keras
 
     traced = keras.backend.backend()
-    wanted = os.environ.get("KERAS_BACKEND") or traced
+    stated, wanted = os.environ.get("KERAS_BACKEND"), get_user_backend() or traced
     instead = "" if traced == wanted else f"set up for the {wanted} backend; "
+    if instead and stated is None:
+        instead = f"planned for {wanted}, on which Keras runs here (with KERAS_BACKEND=jax, for TPUs too); "
     if traced == "jax":
         how = f"traced with Keras on JAX{', whose layers do the same work' if instead else ''}"
     else:

@@ -16,6 +16,7 @@ import jax
 import keras
 import numpy as np
 
+from ..backend import get_user_backend
 from ..model import Strategy
 from ..script_text import list_around, parse_file
 from .watch import call_after_import
@@ -38,7 +39,7 @@ class StrategyWatch:
 
     def find(self, batch_size: int | None) -> Strategy | None:
         """Return the strategy entered last, for a batch of `fit()` [-]; None unless Keras runs on TensorFlow."""
-        if self._entered is None or os.environ.get("KERAS_BACKEND") != "tensorflow":
+        if self._entered is None or get_user_backend() != "tensorflow":
             return None
         name, devices = self._entered
         return Strategy(name=name, devices=devices, keeps_batch=devices is None and batch_size in self._products)

@@ -20,6 +20,7 @@ from ...files import delete_oldest, get_cache_folder, write_atomically
 from ...profile_schema import PROFILE_SCHEMA
 from ...records import parse_json
 from ...units import MIB
+from ..backend import find_keras_default
 from ..errors import name_place, to_one_line
 from ..model import FORMAT, Workload
 from ..options import SpecTree, WorkloadOptions, compute_run_steps, get_keras_policy
@@ -47,6 +48,7 @@ def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOpti
         "variables": {name: os.environ.get(name) for name in options.script.variables},
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
+        "default": find_keras_default(),
         "versions": _read_versions(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

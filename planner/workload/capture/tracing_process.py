@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
+from ..backend import KERAS_DEFAULT, find_keras_default
 from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
@@ -117,6 +118,7 @@ def _trace(
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
     kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
+    default = find_keras_default() if reference.kind == "script" and runs_on is None else None
     request = {
         "trace_on": backend,
         "reference": text,
@@ -141,7 +143,8 @@ def _trace(
             name=text,
             terms=options.script,
             own=reference.folder(base),
-            environment=_build_environment(backend, options, folder) | ({LAST_TRACE: "true"} if is_last else {}),
+            environment=_build_environment(backend, options, folder, default=default)
+            | ({LAST_TRACE: "true"} if is_last else {}),
             stdout=output.target,
             stderr=output.target,
         )
@@ -181,9 +184,13 @@ def _run_to_end(child: ScriptProcess, result_path: Path, text: str) -> str:
     return f"the process of `{text}` {how}"
 
 
-def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:
-    """Build the child's environment: backend, no accelerator, and the requested number of devices."""
+def _build_environment(
+    backend: str, options: WorkloadOptions, folder: Path, *, default: str | None
+) -> dict[str, str]:
+    """Build the child's environment: backends, no accelerator, and the requested number of devices."""
     environment = build_process_environment(options.script, folder)
+    if default is not None:
+        environment[KERAS_DEFAULT] = default
     environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
