@@ -20,12 +20,12 @@ from .catalog_files import (
     CatalogError,
     Finding,
     Table,
-    load_prices,
     load_rows,
-    load_table,
     read_list_table,
+    read_prices,
     read_table,
     read_text_table,
+    require_valid,
 )
 from .clouds import PROVIDER_ALIASES
 from .costs import Costs, load_costs
@@ -102,7 +102,7 @@ class Catalog:
     def accelerators(self) -> dict[str, Accelerator]:
         """All GPUs, TPUs and NPUs by name, with aliases; CPU hosts are excluded."""
         spellings: dict[str, list[str]] = {}
-        for alias, name in load_table(self._table("accelerators.toml"), "aliases", read_text_table).items():
+        for alias, name in read_text_table(self._table("accelerators.toml"), "aliases").items():
             spellings.setdefault(name, []).append(alias)
         rows = self._rows(Accelerator)
         return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
@@ -113,8 +113,8 @@ class Catalog:
         table = self._table("accelerators.toml")
         return AcceleratorNames(
             canonical=tuple(self.accelerators),
-            aliases=load_table(table, "aliases", read_text_table),
-            families=load_table(table, "family", read_list_table),
+            aliases=read_text_table(table, "aliases"),
+            families=read_list_table(table, "family"),
         )
 
     @cached_property
@@ -123,7 +123,7 @@ class Catalog:
         priced = tuple(
             offer
             for file in find_price_files(self.folder)
-            for offer in load_prices(file, file.name.removesuffix(".csv"), self.sources)
+            for offer in require_valid(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
         )
         listed = self._with_refreshed(priced) + build_notebook_offers(self.notebooks)
         own = build_own_offers(self.machines, self.names)
@@ -186,7 +186,7 @@ class Catalog:
     @cached_property
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
-        return load_table(self._table("sources.toml"), "sources", read_text_table)
+        return read_text_table(self._table("sources.toml"), "sources")
 
     @cached_property
     def costs(self) -> Costs:

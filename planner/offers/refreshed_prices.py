@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..errors import GpuplanError, UsageError
 from ..files import write_atomically
-from .catalog_files import CatalogError, Finding, cache_rows
+from .catalog_files import CatalogError, Columns, CsvForm, Finding, read_csv, require_valid
 from .rows import Offer, OfferKey
 
 STORE_COLUMNS = (
@@ -22,7 +22,6 @@ STORE_COLUMNS = (
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",
 )  # fmt: skip
 GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
-_NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
 
 
@@ -71,12 +70,12 @@ class PriceStore:
         return self.folder / part / f"{provider}.{'json' if part == 'refresh' else 'csv'}"
 
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
-        """Read the current or `previous` prices through the row cache; CatalogError if a file is damaged."""
+        """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        text = _read_text(path)
-        rows = _iter_rows(path, text, STORE_COLUMNS)
-        make = lambda: (_parse_offer(path, provider, line, cells) for line, cells in rows)  # noqa: E731
-        return cache_rows(RefreshedOffer, provider, text, make=make) if text else ()
+        if not (text := _read_text(path)):
+            return ()
+        form = CsvForm(str(path), STORE_COLUMNS, derive=_derive_sources)
+        return require_valid(*read_csv(RefreshedOffer, text, form, provider=provider))
 
     def etags(self, provider: str) -> dict[str, str]:
         """Return the ETags of the answers that the current prices are from, by URL."""
@@ -208,18 +207,10 @@ def _iter_rows(path: Path, text: str, columns: Sequence[str]) -> Iterator[tuple[
         yield reader.line_num, dict(zip(columns, cells, strict=True))
 
 
-def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> RefreshedOffer:
-    """Parse a line to an offer."""
-    values: dict[str, Any] = {**cells, "provider": provider, "price_source": f"{cells['url']} ({cells['sku']})"}
-    values |= {name: cells[name] or None for name in _NULLABLE}
-    from pydantic import ValidationError
-
-    try:
-        return RefreshedOffer.read(values)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        field = str(detail["loc"][0]) if detail["loc"] else "row"
-        raise CatalogError([Finding(str(path), line, field, detail["msg"].lower())]) from error
+def _derive_sources(columns: Columns) -> Columns:
+    """Return the sources of prices: address, and SKU or meter."""
+    pairs = zip(columns["url"], columns["sku"], strict=True)
+    return {"price_source": [f"{url} ({sku})" for url, sku in pairs]}
 
 
 def _format_cell(value: Any) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,12 +12,17 @@ from typing import Annotated, Literal
 
 from ..records import Frozen
 from .aliases import get_chip_name
-from .catalog_files import cache_rows, load_rows, load_table, read_table, read_text_table
+from .catalog_files import CsvForm, R, load_rows, read_csv, read_table, read_text, read_text_table, require_valid
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 # Mean and median lifetime, mean wait [h], basis and source.
 Evidence = tuple[float, float | None, float, PreemptionBasis, str]
+TRACE_COLUMNS = (
+    "provider", "zone", "accelerator", "devices", "from", "to", "days", "availability", "preemptions",
+    "mean_up_hours", "median_up_hours", "mean_down_hours", "source",
+)  # fmt: skip
+INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "bucket", "as_of", "source")
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
@@ -69,6 +72,16 @@ class ZoneTrace(Row):
     preemptions: int
     median_up_hours: float | None
     source: str
+
+
+class Interruption(Row):
+    """The provider's bucket of monthly interruption frequency of an instance type in a region."""
+
+    provider: str
+    region: str
+    instance_type: str
+    bucket: int
+    as_of: str
 
 
 class PreemptionStatistics(Frozen):
@@ -132,33 +145,21 @@ def _load_packaged() -> PreemptionData:
 def _read(home: Traversable) -> PreemptionData:
     table = read_table(home, "spot.toml")
     (assumed,) = load_rows(table, "assumed", LifetimeAssumption)
-    (checkpoint,) = cache_rows(
-        CheckpointCost, table.text, make=lambda: [CheckpointCost.read(table.data["checkpoint"])]
-    )
-    buckets = _read_lines(home / "spot_interruption.csv")
+    buckets = _read_csv(Interruption, home / "spot_interruption.csv", INTERRUPTION_COLUMNS)
     return PreemptionData(
         rules={rule.provider: rule for rule in load_rows(table, "rule", SpotRule)},
-        buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
-        bucket_as_of=max((row["as_of"] for row in buckets), default=""),
+        buckets={(row.provider, row.region, row.instance_type): row.bucket for row in buckets},
+        bucket_as_of=max((row.as_of for row in buckets), default=""),
         readings={reading.bucket: reading for reading in load_rows(table, "bucket", BucketReading)},
-        traces=_load_traces(home / "spot_traces.csv"),
+        traces=_read_csv(ZoneTrace, home / "spot_traces.csv", TRACE_COLUMNS),
         assumed=assumed,
-        checkpoint=checkpoint,
-        sources=load_table(table, "sources", read_text_table),
+        checkpoint=CheckpointCost.read(table.data["checkpoint"]),
+        sources=read_text_table(table, "sources"),
     )
 
 
-def _load_traces(file: Traversable) -> tuple[ZoneTrace, ...]:
-    lines, names = _read_lines(file), [column.name for column in fields(ZoneTrace)]
-    text = file.read_text(encoding="utf-8")
-    return cache_rows(
-        ZoneTrace, text, make=lambda: [ZoneTrace.read({n: row[n] or None for n in names}) for row in lines]
-    )
-
-
-def _read_lines(file: Traversable) -> list[dict[str, str]]:
-    header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
-    return [dict(zip(header, cells, strict=True)) for cells in lines]
+def _read_csv(model: type[R], file: Traversable, columns: Sequence[str]) -> tuple[R, ...]:
+    return require_valid(*read_csv(model, read_text(file, file.name), CsvForm(file.name, columns)))
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
