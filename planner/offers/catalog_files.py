@@ -227,7 +227,7 @@ def read_csv(model: type[R], text: str, form: CsvForm, **fixed: str) -> tuple[li
     lines, findings = _read_lines(text, form)
     if not lines:
         return [], findings
-    optional, known = find_optional_fields(model), {one.name for one in fields(model)}
+    optional, known = find_optional_fields(cast("Any", model)), {one.name for one in fields(model)}
     columns: dict[str, Sequence[Any]] = {name: [value] * len(lines) for name, value in fixed.items()}
     for column, cells in zip(form.columns, zip(*lines.values(), strict=True), strict=True):
         field = form.fields.get(column, column)

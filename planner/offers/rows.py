@@ -90,7 +90,7 @@ class Row(Frozen):
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Convert values read from a file and build the row; ValidationError if they do not fit."""
-        readers = _build_readers(cls)
+        readers = _build_readers(cast("Any", cls))
         try:
             return cls(**{name: readers[name](value) for name, value in values.items()})
         except UNREAD:
@@ -104,7 +104,7 @@ class Row(Frozen):
             columns: Cells by field.
             rows: Cells of a column.
         """
-        readers = _build_readers(cls)
+        readers = _build_readers(cast("Any", cls))
         made: dict[str, Iterable[Any]] = {name: repeat(value, rows) for name, value in cls._blank.items()}
         for name, cells in columns.items():
             values = {cell: readers[name](cell) for cell in set(cells)}
@@ -127,14 +127,14 @@ def _build_validator(model: Any) -> Any:
 
 
 @cache
-def _build_readers(model: type[Row]) -> Mapping[str, Callable[[Any], Any]]:
+def _build_readers(model: Any) -> Mapping[str, Callable[[Any], Any]]:
     """Build the conversion of every field of a row type."""
     hints = get_type_hints(model, include_extras=True)
     return {one.name: _build_reader(hints[one.name]) for one in fields(model)}
 
 
 @cache
-def find_optional_fields(model: type[Row]) -> frozenset[str]:
+def find_optional_fields(model: Any) -> frozenset[str]:
     """Return the fields that may be None: an empty cell of a CSV file stands for it."""
     hints = get_type_hints(model)
     return frozenset(one.name for one in fields(model) if NoneType in get_args(hints[one.name]))
