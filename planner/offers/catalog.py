@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from ..settings import get_today
+from ..settings import get_today, load_settings
 from .aliases import AcceleratorNames
 from .catalog_files import (
     CatalogError,
@@ -164,7 +164,9 @@ class Catalog:
 
     @cached_property
     def images(self) -> ImageTables:
-        """Images to launch with, and what machines and wheels need of them."""
+        """Images to launch with, and what machines and wheels need of them; for a folder without, the packaged."""
+        if not (self.folder / IMAGES_FILE).is_file():
+            return _packaged_catalog().images
         wheels = {row.name: row for row in self._rows(Wheel)}
         return ImageTables(self._rows(Image), self._rows(MachineNeed), wheels)
 
@@ -226,6 +228,14 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     if not folder.is_dir():
         raise UsageError(f"no catalog folder `{folder}`", hint="give a folder with prices/ in it")
     return Catalog(folder)
+
+
+def load_chosen_catalog() -> Catalog:
+    """Load the catalog that the settings name, without the user's prices; a folder is read once."""
+    return _load_once(load_settings().catalog_dir)
+
+
+_load_once = lru_cache(maxsize=1)(load_catalog)
 
 
 def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catalog:

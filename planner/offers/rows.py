@@ -225,6 +225,10 @@ class Accelerator(Row):
     link_gb_per_s_total: Positive | None = None  # NVLink or equivalent, both directions, all links of a device
     bridged: bool = False  # these links join pairs of cards by a bridge, not all of a machine
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
+    array_lanes: int | None = None  # side of a TPU's arrays of multiply-adds, if it is not 128 [-]
+    smallest_slice: str | None = None  # TPU slice that libtpu compiles for
+    google_type: str | None = None  # `acceleratorType` that attaches it to an N1 machine
+    google_quota: str | None = None  # metric of its regional quota
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()
     source: str

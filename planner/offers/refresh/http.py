@@ -60,7 +60,7 @@ def map_in_threads(
         work: Its exceptions are raised here.
         items: Arguments of the work.
         most: Maximum number of threads [-].
-        limit_s: Longest wait for a result; queue.Empty after it, and the threads are left alone [s].
+        limit_s: Longest wait for all results; queue.Empty after it, and the threads are left alone [s].
     """
     answers: SimpleQueue[tuple[S, T | None, BaseException | None]] = SimpleQueue()
     left = deque(items)
@@ -76,8 +76,10 @@ def map_in_threads(
 
     for _ in range(min(most, len(items))):
         Thread(target=run, daemon=True).start()
+    start_s = time.monotonic()
     for _ in items:
-        item, value, error = answers.get(timeout=limit_s)
+        left_s = None if limit_s is None else max(0.0, start_s + limit_s - time.monotonic())
+        item, value, error = answers.get(timeout=left_s)
         if error is not None:
             raise error
         yield item, cast("T", value)
