@@ -177,8 +177,7 @@ def refresh(
     Example: gpuplan catalog refresh
     Example: gpuplan catalog refresh --verify --provider aws
     """
-    from ..offers.refresh.jobs import build_jobs
-    from ..offers.refresh.run import TOTAL_S, refresh_providers
+    from ..offers.refresh.run import TOTAL_S, build_jobs, refresh_providers
 
     jobs = build_jobs(
         load_catalog(),

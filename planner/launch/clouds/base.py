@@ -338,8 +338,7 @@ def read_price_list(
     read_at: datetime,
 ) -> LivePrice:
     """Return the price of an offer; raise CloudError unless its list has exactly one, in US dollars."""
-    from ...offers.refresh.errors import FetchError
-    from ...offers.refresh.http import HttpClient, RetryPolicy
+    from ...offers.refresh.http import FetchError, HttpClient, RetryPolicy
     from ...offers.refresh.source import ListedPrice
 
     http = HttpClient(RetryPolicy(answer_s=30.0, attempts=ATTEMPTS))

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import build_jobs
 from gpuplan.offers.refreshed_prices import PriceStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
