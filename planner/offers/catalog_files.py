@@ -249,13 +249,13 @@ def _read_lines(text: str, form: CsvForm) -> tuple[dict[int, list[str]], list[Fi
     reader = csv.reader(io.StringIO(text, newline=""))
     if next(reader, []) != [*form.columns]:
         return {}, [Finding(form.file, 1, "header", f"is not `{','.join(form.columns)}`")]
-    lines, findings, expected = {}, [], len(form.columns)
-    source = form.columns.index("source") if form.sources is not None else 0
+    lines, findings, expected, sources = {}, [], len(form.columns), form.sources
+    source = form.columns.index("source") if sources is not None else 0
     for cells in reader:
         if len(cells) != expected:
             message = f"{len(cells)} cells where {expected} are expected"
             findings.append(Finding(form.file, reader.line_num, "columns", message))
-        elif form.sources is not None and cells[source] not in form.sources:
+        elif sources is not None and cells[source] not in sources:
             message = f"`{cells[source]}` is not a key of {form.keys_of}"
             findings.append(Finding(form.file, reader.line_num, "source", message))
         else:

@@ -42,8 +42,9 @@ class Constraint:
 
     def check(self, value: Any) -> Any:
         """Return a value that meets the constraints; ValueError otherwise."""
-        if not all(_MEETS[name](value, bound) for name, bound in self.constraints.items()):
-            raise ValueError(f"{value} does not meet {self.constraints}")
+        for name, bound in self.constraints.items():
+            if not _MEETS[name](value, bound):
+                raise ValueError(f"{value} does not meet {self.constraints}")
         return value
 
 
@@ -169,9 +170,12 @@ def _read_number(convert: Callable[[Any], Any], *types: type) -> Callable[[Any],
     """Build the conversion of numbers of some types and of plain digits to a number."""
 
     def read(value: Any) -> Any:
-        if type(value) is str and not _DIGITS.fullmatch(value):
-            raise ValueError(f"{value!r} is not written in plain digits")
-        return convert(_require(value, str, *types))
+        if type(value) is str:
+            if _DIGITS.fullmatch(value) is None:
+                raise ValueError(f"{value!r} is not written in plain digits")
+        elif type(value) not in types:
+            raise TypeError(f"{value!r} is none of {types}")
+        return convert(value)
 
     return read
 
