@@ -230,6 +230,7 @@ class Accelerator(Row):
     bridged: bool = False  # these links join pairs of cards by a bridge, not all of a machine
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
     array_lanes: int | None = None  # side of a TPU's arrays of multiply-adds, if it is not 128 [-]
+    slice_cores: int | None = None  # cores that a chip counts in the name of a TPU slice (v3-8) [-]
     smallest_slice: str | None = None  # TPU slice that libtpu compiles for
     google_type: str | None = None  # `acceleratorType` that attaches it to an N1 machine
     google_quota: str | None = None  # metric of its regional quota
