@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ..records import Frozen
 from .aliases import get_chip_name
@@ -16,8 +16,6 @@ from .catalog_files import CsvForm, R, load_rows, read_csv, read_table, read_tex
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
-# Mean and median lifetime, mean wait [h], basis and source.
-Evidence = tuple[float, float | None, float, PreemptionBasis, str]
 TRACE_COLUMNS = (
     "provider", "zone", "accelerator", "devices", "from", "to", "days", "availability", "preemptions",
     "mean_up_hours", "median_up_hours", "mean_down_hours", "source",
@@ -170,33 +168,22 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
         facts: Preemption data of the catalog.
     """
     rule = facts.rules.get(offer.provider)
-    up, median, down, basis, source = _find_evidence(offer, facts)
-    return PreemptionStatistics(
-        up_hours=up,
-        median_up_hours=median,
-        down_hours=down,
-        life_hours_max=rule.life_hours_max if rule else None,
-        notice_s=rule.notice_s if rule else None,
-        basis=basis,
-        source=source,
-    )
-
-
-def _find_evidence(offer: Offer, facts: PreemptionData) -> Evidence:
-    """Return what is observed, else published, else assumed."""
-    watched = _find_observed(offer, facts)
+    terms: dict[str, Any] = {name: getattr(rule, name, None) for name in ("life_hours_max", "notice_s")}
+    watched, given = _find_observed(offer, facts), facts.assumed
     if watched is not None:
-        return watched
+        return replace(watched, **terms)
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
-    if bucket is not None:
-        read = facts.readings[bucket]
-        source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
-        return read.up_hours, None, read.down_hours, "provider's bucket", source
-    return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
+    if bucket is None:
+        terms |= {"basis": "assumed", "source": given.note}
+        return PreemptionStatistics(up_hours=given.up_hours, down_hours=given.down_hours, **terms)
+    read = facts.readings[bucket]
+    source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
+    terms |= {"basis": "provider's bucket", "source": source}
+    return PreemptionStatistics(up_hours=read.up_hours, down_hours=read.down_hours, **terms)
 
 
-def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
-    """Return the evidence for the observed size nearest to an offer's.
+def _find_observed(offer: Offer, facts: PreemptionData) -> PreemptionStatistics | None:
+    """Return the statistics of the observed size nearest to an offer's; None without any.
 
     Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
     weighted by preemptions.
@@ -213,7 +200,10 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, _compute_median_hours(zones), down, "watched", source
+    median = _compute_median_hours(zones)
+    return PreemptionStatistics(
+        up_hours=up, median_up_hours=median, down_hours=down, basis="watched", source=source
+    )
 
 
 def _compute_median_hours(zones: Iterable[ZoneTrace]) -> float:
