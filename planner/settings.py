@@ -2,7 +2,7 @@
 
 A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
 
-    cache_dir        folder of traced workloads and parsed catalogs    default: the platform's cache folder
+    cache_dir        folder of traced workloads                        default: the platform's cache folder
     data_dir         folder of refreshed prices                        default: the platform's data folder
     catalog_dir      folder of the user's catalog                      default: the packaged catalog
     state_dir        folder of launched runs                           default: the platform's state folder

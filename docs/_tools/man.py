@@ -13,7 +13,7 @@ EXIT_CODES = (
     ("4", "credentials are missing"), ("130", "interrupted"),
 )  # fmt: skip
 ENVIRONMENT = (
-    ("GPUPLAN_CACHE_DIR", "folder of traced workloads, and of the catalog as it was read"),
+    ("GPUPLAN_CACHE_DIR", "folder of traced workloads"),
     ("GPUPLAN_DATA_DIR", "folder of refreshed prices and measured runs"),
     ("GPUPLAN_CATALOG_DIR", "a catalog of your own"),
     ("GPUPLAN_STATE_DIR", "folder of launched runs"),

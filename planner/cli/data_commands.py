@@ -16,7 +16,7 @@ import typer
 from ..errors import CredentialsError, UsageError, near_names_hint
 from ..files import get_data_folder
 from ..offers.catalog import load_catalog, load_user_catalog, select_offers, sort_by_device_price
-from ..offers.price_history import collect_price_history, diff_prices, load_previous_prices, summarize_ages
+from ..offers.price_history import diff_prices, load_previous_prices, summarize_ages
 from ..offers.refreshed_prices import PriceStore
 from ..plan.estimate_request import EstimateRequest
 from ..records import Flag, to_plain
@@ -177,8 +177,7 @@ def refresh(
     Example: gpuplan catalog refresh
     Example: gpuplan catalog refresh --verify --provider aws
     """
-    from ..offers.refresh.jobs import build_jobs
-    from ..offers.refresh.run import TOTAL_S, refresh_providers
+    from ..offers.refresh.run import TOTAL_S, build_jobs, refresh_providers
 
     jobs = build_jobs(
         load_catalog(),
@@ -237,8 +236,7 @@ def diff(
         emit_text(tables.format_changes_markdown(changes))
         return
     emit_result("gpuplan.catalog-diff/1", {"changes": rows}, tables.CHANGE_COLUMNS, rows, as_json=json_)
-    step = ("history", changes[0].instance_type) if changes else ("refresh",)
-    suggest_next(format_command("catalog", *step), as_json=json_)
+    suggest_next(format_command("catalog", "age" if changes else "refresh"), as_json=json_)
 
 
 def age(json_: AsJson = False) -> None:
@@ -250,27 +248,6 @@ def age(json_: AsJson = False) -> None:
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
     emit_result("gpuplan.catalog-age/1", {"ages": rows}, tables.AGE_COLUMNS, rows, as_json=json_)
     suggest_next(format_command("catalog", "refresh"), as_json=json_)
-
-
-def history(
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance type: g5.xlarge.")],
-    region: Annotated[str | None, Flag("Only in this region.")] = None,
-    json_: AsJson = False,
-) -> None:
-    """Show every dated price of an instance type: what came with gpuplan, and what was read since.
-
-    Example: gpuplan catalog history g5.xlarge --region us-east-1
-    Example: gpuplan catalog history g4dn.xlarge --json
-    """
-    offers = load_catalog().offers
-    found = collect_price_history(instance, offers, _store())
-    if not found:
-        names = {offer.instance_type for offer in offers}
-        hint = near_names_hint(instance, names, see_all="gpuplan offers")
-        raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
-    rows = [asdict(row) for row in found if region in (None, row.region)]
-    emit_result("gpuplan.catalog-history/1", {"prices": rows}, tables.HISTORY_COLUMNS, rows, as_json=json_)
-    suggest_next(format_command("catalog", "refresh", provider=found[0].provider), as_json=json_)
 
 
 def path() -> None:
@@ -288,4 +265,4 @@ def _store() -> PriceStore:
     return PriceStore(get_data_folder(load_settings().data_dir))
 
 
-catalog = (check, refresh, diff, age, history, path)
+catalog = (check, refresh, diff, age, path)

@@ -101,7 +101,7 @@ def next_steps(
     result: Estimate, output: Path | None, line: str, script_arguments: Sequence[str] = ()
 ) -> list[str]:
     """Return suggestions for the next command; `line` is the one that writes the estimate to `plan.json`."""
-    from ..offers.catalog import find_image, load_catalog
+    from ..offers.catalog import find_image, load_chosen_catalog
 
     work = result.workload
     if work.steps is None:
@@ -119,7 +119,7 @@ def next_steps(
         is_script = work.model.endswith(".py")
         return [*kept, *([shlex.join(["python", work.model, *script_arguments])] if is_script else [])]
     keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}
-    if why := find_image(load_catalog(), **keys)[1]:
+    if why := find_image(load_chosen_catalog(), **keys)[1]:
         return [*kept, f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
     starting = _start_commands(plan, picked, offer.provider)
     return [*kept, *(starting if output else [f"{line} && {one}" for one in starting])]

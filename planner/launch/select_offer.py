@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import NoAnswerError, UsageError
 from ..estimate_document import read_offers
-from ..offers.catalog import find_image, load_catalog
+from ..offers.catalog import find_image, load_chosen_catalog
 from ..offers.clouds import COLAB, NOTEBOOKS, find_tier
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
@@ -150,7 +150,7 @@ class Renter:
         if problem or self.image is None:
             return problem
         keys = ("provider", "instance_type", "accelerator")
-        return find_image(load_catalog(), **{key: offer[key] for key in keys}, name=self.image)[1]
+        return find_image(load_chosen_catalog(), **{key: offer[key] for key in keys}, name=self.image)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

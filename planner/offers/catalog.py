@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from ..settings import get_today
+from ..settings import get_today, load_settings
 from .aliases import AcceleratorNames
 from .catalog_files import (
     CatalogError,
     Finding,
     Table,
-    load_prices,
     load_rows,
-    load_table,
     read_list_table,
+    read_prices,
     read_table,
     read_text_table,
+    require_valid,
 )
 from .clouds import PROVIDER_ALIASES
 from .costs import Costs, load_costs
@@ -102,7 +102,7 @@ class Catalog:
     def accelerators(self) -> dict[str, Accelerator]:
         """All GPUs, TPUs and NPUs by name, with aliases; CPU hosts are excluded."""
         spellings: dict[str, list[str]] = {}
-        for alias, name in load_table(self._table("accelerators.toml"), "aliases", read_text_table).items():
+        for alias, name in read_text_table(self._table("accelerators.toml"), "aliases").items():
             spellings.setdefault(name, []).append(alias)
         rows = self._rows(Accelerator)
         return {row.name: replace(row, aliases=tuple(spellings.get(row.name, ()))) for row in rows}
@@ -113,8 +113,8 @@ class Catalog:
         table = self._table("accelerators.toml")
         return AcceleratorNames(
             canonical=tuple(self.accelerators),
-            aliases=load_table(table, "aliases", read_text_table),
-            families=load_table(table, "family", read_list_table),
+            aliases=read_text_table(table, "aliases"),
+            families=read_list_table(table, "family"),
         )
 
     @cached_property
@@ -123,7 +123,7 @@ class Catalog:
         priced = tuple(
             offer
             for file in find_price_files(self.folder)
-            for offer in load_prices(file, file.name.removesuffix(".csv"), self.sources)
+            for offer in require_valid(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
         )
         listed = self._with_refreshed(priced) + build_notebook_offers(self.notebooks)
         own = build_own_offers(self.machines, self.names)
@@ -164,7 +164,9 @@ class Catalog:
 
     @cached_property
     def images(self) -> ImageTables:
-        """Images to launch with, and what machines and wheels need of them."""
+        """Images to launch with, and what machines and wheels need of them; for a folder without, the packaged."""
+        if not (self.folder / IMAGES_FILE).is_file():
+            return _packaged_catalog().images
         wheels = {row.name: row for row in self._rows(Wheel)}
         return ImageTables(self._rows(Image), self._rows(MachineNeed), wheels)
 
@@ -186,7 +188,7 @@ class Catalog:
     @cached_property
     def sources(self) -> dict[str, str]:
         """Full text of every source by its key."""
-        return load_table(self._table("sources.toml"), "sources", read_text_table)
+        return read_text_table(self._table("sources.toml"), "sources")
 
     @cached_property
     def costs(self) -> Costs:
@@ -226,6 +228,14 @@ def load_catalog(folder: Path | None = None) -> Catalog:
     if not folder.is_dir():
         raise UsageError(f"no catalog folder `{folder}`", hint="give a folder with prices/ in it")
     return Catalog(folder)
+
+
+def load_chosen_catalog() -> Catalog:
+    """Load the catalog that the settings name, without the user's prices; a folder is read once."""
+    return _load_once(load_settings().catalog_dir)
+
+
+_load_once = lru_cache(maxsize=1)(load_catalog)
 
 
 def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catalog:

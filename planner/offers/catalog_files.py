@@ -7,140 +7,30 @@ An invalid row becomes a finding with file, line and field. Callers either stop 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
-import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import date, datetime
 from decimal import Decimal
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources.abc import Traversable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from .._version import __version__
 from ..errors import UsageError
-from ..files import delete_oldest, get_cache_folder, write_atomically
-from .rows import Offer, Row
+from .rows import UNREAD, Offer, Row, find_optional_fields
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-
 R = TypeVar("R", bound=Row)
-T = TypeVar("T")
-
-MAX_ENTRIES_PER_KIND = 32  # entries kept per kind: one per price file and version of the catalog
-MIN_REPETITIONS = 4  # mean repetitions per distinct value from which a column is dictionary-encoded [-]
-# Encoders and decoders of values that have no JSON type.
-_CODECS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "decimal": (Decimal, str, Decimal),
-    "date": (date, date.isoformat, date.fromisoformat),
-    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
-    "tuple": (tuple, list, tuple),
-}
-
-
-def cache_rows(model: type[R], *texts: str, make: Callable[[], Iterable[R]]) -> tuple[R, ...]:
-    """Return the rows parsed from some texts, cached by content.
-
-    Args:
-        model: Type of a row.
-        texts: All texts that the rows depend on.
-        make: Parses and validates the rows; its exceptions propagate, and nothing is cached.
-    """
-
-    def decode(columns: Any) -> tuple[R, ...]:
-        names = tuple(field.name for field in fields(model))
-        if tuple(columns) != names:
-            raise ValueError("not the fields of the row")
-        values = [_decode_column(columns[name]) for name in names]
-        return tuple(model.trusted(names, row) for row in zip(*values, strict=True))
-
-    def encode(rows: tuple[R, ...]) -> dict[str, Any]:
-        return {f.name: _encode_column([getattr(row, f.name) for row in rows]) for f in fields(model)}
-
-    kind = f"{model.__module__.rpartition('.')[2]}-{model.__name__}"
-    return _load_or_make(kind, texts, lambda: tuple(make()), encode, decode)
-
-
-def _load_or_make(
-    kind: str,
-    texts: tuple[str, ...],
-    make: Callable[[], T],
-    encode: Callable[[T], Any],
-    decode: Callable[[Any], T],
-) -> T:
-    name = f"{kind}-{_compute_digest(_fingerprint_code(), kind, *texts)}"
-    path = get_cache_folder("catalog") / name
-    # A missing or damaged entry is parsed and rewritten.
-    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        stated, _, body = path.read_text(encoding="utf-8").partition("\n")
-        if stated == _compute_digest(body):
-            return decode(json.loads(body))
-    made = make()
-    body = json.dumps(encode(made), ensure_ascii=False, separators=(",", ":"))
-    with suppress(OSError):  # a folder that cannot be written
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{_compute_digest(body)}\n{body}")
-        delete_oldest(path.parent, f"{kind}-*", files=MAX_ENTRIES_PER_KIND)
-    return made
-
-
-def _encode_column(values: list[Any]) -> list[Any]:
-    """Encode a column as JSON: value type, distinct values and, for repetitive columns, indices into them."""
-    kind, write = "plain", None
-    for name, (of, how, _) in _CODECS.items():
-        if any(isinstance(value, of) for value in values):
-            kind, write = name, how
-    plain = [value if write is None or value is None else write(value) for value in values]
-    if kind == "tuple":
-        return [kind, plain]
-    places: dict[tuple[type, Any], int] = {}
-    found = [places.setdefault((type(value), value), len(places)) for value in plain]  # 1 is not 1.0 here
-    if MIN_REPETITIONS * len(places) > len(plain):
-        return [kind, plain]
-    return [kind, [value for _, value in places], found]
-
-
-def _decode_column(column: Any) -> list[Any]:
-    """Decode a column of `_encode_column`."""
-    kind, values, *places = column
-    if kind != "plain":
-        read = _CODECS[kind][2]
-        values = [None if value is None else read(value) for value in values]
-    return [values[place] for place in places[0]] if places else list(values)
-
-
-def _compute_digest(*texts: str) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        data = text.encode()
-        digest.update(b"%d\n" % len(data))
-        digest.update(data)
-    return digest.hexdigest()[:32]
-
-
-@cache
-def _fingerprint_code() -> str:
-    """Return a fingerprint of the parsing code: sizes and modification times of its files."""
-    stamps = [sys.version, __version__]
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        status = file.stat()
-        stamps.append(f"{file.name} {status.st_size} {status.st_mtime_ns}")
-    return "\n".join(stamps)
-
+Columns = Mapping[str, Sequence[Any]]
 
 PRICE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "as_of", "source", "estimated", "complete", "status", "note",
 )  # fmt: skip
-_OFFER_FIELDS = tuple({"as_of": "price_as_of", "source": "price_source"}.get(c, c) for c in PRICE_COLUMNS)
-_NULLABLE = ("vcpus", "memory_gib", "usd_per_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +46,7 @@ class Finding:
         return f"{self.file}:{self.line}: {self.field}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Located(Generic[R]):
+class Located(NamedTuple, Generic[R]):
     """A row and its location in a file."""
 
     row: R
@@ -231,16 +120,16 @@ def _compile_assignment(key: str) -> re.Pattern[str]:
     return re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
 
 
-def require_valid(rows: Iterable[Located[R]], findings: Iterable[Finding]) -> Iterable[R]:
+def require_valid(rows: Iterable[Located[R]], findings: Sequence[Finding]) -> tuple[R, ...]:
     """Return the rows without their locations; CatalogError if there are findings."""
-    if findings := tuple(findings):
+    if findings:
         raise CatalogError(findings)
-    return (located.row for located in rows)
+    return tuple([located.row for located in rows])
 
 
 def read_table(folder: Traversable, name: str) -> Table:
     """Read a TOML file of the catalog; CatalogError if it is missing."""
-    return Table(name, _read_text(folder / name, name))
+    return Table(name, read_text(folder / name, name))
 
 
 def read_text_table(table: Table, key: str) -> dict[str, str]:
@@ -266,19 +155,8 @@ def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in entries.items()}
 
 
-def load_table(table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
-    """Read a table with `read_text_table` or `read_list_table`, through the row cache."""
-
-    def decode(entries: Any) -> dict[str, Any]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
-
-    return _load_or_make("table", (key, table.text), lambda: read(table, key), dict, decode)
-
-
 def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]], list[Finding]]:
     """Return the valid rows of ``[[array]]`` and the findings on all others."""
-    from pydantic import ValidationError
-
     entries = table.data.get(array, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
@@ -289,23 +167,15 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
         try:
             line = headers[index] if index < len(headers) else 1
             rows.append(Located(model.read(entry), table.file, line))
-        except ValidationError as error:
+        except ValueError as error:  # ValidationError, without importing pydantic
             for field, message in _format_messages(error):
                 findings.append(Finding(table.file, table.line_of(array, index, field), field, message))
     return rows, findings
 
 
 def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
-    """Read the rows of ``[[array]]`` through the row cache; CatalogError if one is invalid."""
-    return cache_rows(model, array, table.text, make=lambda: require_valid(*read_rows(table, array, model)))
-
-
-def load_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
-    """Read the offers of a price file through the row cache; CatalogError if a line is invalid."""
-    text = _read_text(file, f"prices/{file.name}")
-    named = (f"{key}={source}" for key, source in sources.items())
-    make = lambda: require_valid(*read_prices(file, provider, sources))  # noqa: E731
-    return cache_rows(Offer, provider, text, *named, make=make)
+    """Read the rows of ``[[array]]``; CatalogError if one is invalid."""
+    return require_valid(*read_rows(table, array, model))
 
 
 def read_prices(
@@ -319,44 +189,99 @@ def read_prices(
         sources: Key of the source column to the full text of the source.
     """
     name = f"prices/{file.name}"
-    reader = csv.reader(io.StringIO(_read_text(file, name), newline=""))
-    header = next(reader, [])
-    if tuple(header) != PRICE_COLUMNS:
-        return [], [Finding(name, 1, "header", f"is not `{','.join(PRICE_COLUMNS)}`")]
-    rows: list[Located[Offer]] = []
-    findings: list[Finding] = []
+    form = CsvForm(name, PRICE_COLUMNS, {"as_of": "price_as_of", "source": "price_source"}, sources)
+    return read_csv(Offer, read_text(file, name), form, provider=provider)
+
+
+class CsvForm(NamedTuple):
+    """Form of a CSV file.
+
+    Args:
+        file: Name in findings.
+        columns: The header.
+        fields: Fields of columns with another name.
+        sources: Full text of a source by its key in the column `source`; None if the text itself stands there.
+        keys_of: Place of these keys, in findings.
+        derive: Computes fields from the other columns.
+    """
+
+    file: str
+    columns: Sequence[str]
+    fields: Mapping[str, str] = MappingProxyType({})
+    sources: Mapping[str, str] | None = None
+    keys_of: str = "sources.toml"
+    derive: Callable[[Columns], Columns] = lambda columns: {}
+
+
+def read_csv(model: type[R], text: str, form: CsvForm, **fixed: str) -> tuple[list[Located[R]], list[Finding]]:
+    """Return the rows of a CSV file and the findings on its invalid lines.
+
+    Columns without a field are ignored; an empty cell of an optional field is None.
+
+    Args:
+        model: Type of a row.
+        text: Content of the file.
+        form: Form of the file.
+        fixed: Fields with one value in all rows.
+    """
+    lines, findings = _read_lines(text, form)
+    if not lines:
+        return [], findings
+    optional, known = find_optional_fields(cast("Any", model)), {one.name for one in fields(model)}
+    columns: dict[str, Sequence[Any]] = {name: [value] * len(lines) for name, value in fixed.items()}
+    for column, cells in zip(form.columns, zip(*lines.values(), strict=True), strict=True):
+        field = form.fields.get(column, column)
+        if column == "source" and form.sources is not None:
+            columns[field] = [form.sources[key] for key in cells]
+        elif field in known:
+            columns[field] = [cell or None for cell in cells] if field in optional and "" in cells else cells
+    columns |= form.derive(columns)
+    try:
+        rows = model.read_columns(columns, len(lines))
+        return list(map(Located, rows, repeat(form.file), lines)), findings
+    except UNREAD:
+        located, more = _read_one_by_one(model, columns, form, lines)
+        return located, sorted(findings + more, key=lambda finding: finding.line)
+
+
+def _read_lines(text: str, form: CsvForm) -> tuple[dict[int, list[str]], list[Finding]]:
+    """Return the cells of the lines by number, and the findings on lines without a cell for each column."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    if next(reader, []) != [*form.columns]:
+        return {}, [Finding(form.file, 1, "header", f"is not `{','.join(form.columns)}`")]
+    lines, findings, expected, sources = {}, [], len(form.columns), form.sources
+    source = form.columns.index("source") if sources is not None else 0
     for cells in reader:
-        result = _parse_offer(cells, provider, sources)
-        if isinstance(result, Offer):
-            rows.append(Located(result, name, reader.line_num))
+        if len(cells) != expected:
+            message = f"{len(cells)} cells where {expected} are expected"
+            findings.append(Finding(form.file, reader.line_num, "columns", message))
+        elif sources is not None and cells[source] not in sources:
+            message = f"`{cells[source]}` is not a key of {form.keys_of}"
+            findings.append(Finding(form.file, reader.line_num, "source", message))
         else:
-            findings += [Finding(name, reader.line_num, field, message) for field, message in result]
+            lines[reader.line_num] = cells
+    return lines, findings
+
+
+def _read_one_by_one(
+    model: type[R], columns: Columns, form: CsvForm, lines: Iterable[int]
+) -> tuple[list[Located[R]], list[Finding]]:
+    """Return the valid rows, and the findings on all others."""
+    names = {field: column for column, field in form.fields.items()}
+    rows, findings = [], []
+    for line, values in zip(lines, zip(*columns.values(), strict=True), strict=True):
+        try:
+            rows.append(Located(model.read(dict(zip(columns, values, strict=True))), form.file, line))
+        except ValueError as error:  # ValidationError, without importing pydantic
+            for field, message in _format_messages(error):
+                findings.append(Finding(form.file, line, names.get(field, field), message))
     return rows, findings
 
 
-def _parse_offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer | list[tuple[str, str]]:
-    """Parse one CSV line to an offer, or to (field, error message) pairs."""
-    if len(cells) != len(PRICE_COLUMNS):
-        return [("columns", f"{len(cells)} cells where {len(PRICE_COLUMNS)} are expected")]
-    source = sources.get(cells[9])
-    if source is None:
-        return [("source", f"`{cells[9]}` is not a key of sources.toml")]
-    values: dict[str, Any] = dict(zip(_OFFER_FIELDS, cells, strict=True))
-    values |= {name: values[name] or None for name in _NULLABLE}
-    values |= {"price_source": source, "provider": provider}
-    from pydantic import ValidationError
-
-    try:
-        return Offer.read(values)
-    except ValidationError as error:
-        columns = dict(zip(_OFFER_FIELDS, PRICE_COLUMNS, strict=True))
-        return [(columns.get(field, field), message) for field, message in _format_messages(error)]
-
-
-def _format_messages(error: ValidationError) -> list[tuple[str, str]]:
+def _format_messages(error: ValueError) -> list[tuple[str, str]]:
     """Return (field, error message) pairs of a validation error in plain words."""
     found = []
-    for detail in error.errors(include_url=False, include_context=False):
+    for detail in cast("ValidationError", error).errors(include_url=False, include_context=False):
         field = ".".join(str(part) for part in detail["loc"]) or "row"
         given = "" if detail["type"] == "missing" else f" (got `{detail['input']}`)"
         message = {"missing": "is missing", "unexpected_keyword_argument": "is not a known field"}.get(
@@ -366,7 +291,7 @@ def _format_messages(error: ValidationError) -> list[tuple[str, str]]:
     return found
 
 
-def _read_text(file: Traversable, name: str) -> str:
+def read_text(file: Traversable, name: str) -> str:
     """Read a text file of the catalog; CatalogError if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")

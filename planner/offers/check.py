@@ -48,7 +48,6 @@ from .rows import (
 
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")
-CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 UNIQUE: tuple[tuple[type[Row], str], ...] = ((Accelerator, "name"), (CpuFamily, "family"), (Image, "name"))
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
@@ -121,13 +120,13 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     prices = reader.prices(reader.entries(reader.table("sources.toml"), "sources", read_text_table))
     offers = [offer for rows in prices.values() for offer in rows]
     accelerators, providers = reader.rows(Accelerator), reader.rows(Provider)
-    known = {located.row.name for located in accelerators}
+    known = {located.row.name: located.row for located in accelerators}
     by_name = {located.row.name: located.row for located in providers}
     found = [
-        *_offer_findings(offers, known | {CPU}, by_name, today),
-        *_name_findings(reader, known),
+        *_offer_findings(offers, known, by_name, today),
+        *_name_findings(reader, set(known)),
         *_host_findings(reader),
-        *_notebook_findings(reader, known | {CPU}),
+        *_notebook_findings(reader, {CPU, *known}),
         *_coverage_findings(reader, providers, prices),
         *_image_findings(reader, {located.row.architecture for located in accelerators}),
         *_cost_findings(folder, set(by_name), offers),
@@ -148,14 +147,15 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
 
 
 def _offer_findings(
-    offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
+    offers: list[Located[Offer]], known: dict[str, Accelerator], providers: dict[str, Provider], today: date
 ) -> Iterator[Finding]:
     """Yield inconsistencies in offers."""
     seen: dict[tuple[str, str, str, str], Located[Offer]] = {}
     for offer in offers:
         row = offer.row
         yield from _price_findings(offer, today)
-        if row.accelerator not in known:
+        accelerator = known.get(row.accelerator)
+        if accelerator is None and row.accelerator != CPU:
             yield offer.finding("accelerator", f"`{row.accelerator}` is not in accelerators.toml")
         provider = providers.get(row.provider)
         if provider is not None and not re.fullmatch(provider.region, row.region):
@@ -164,9 +164,9 @@ def _offer_findings(
         first = seen.setdefault((row.provider, *row.key), offer)
         if first is not offer:
             yield offer.finding("instance_type", f"is the same offer as in line {first.line}")
-        slice_name = re.match(r"tpu-(\w+?)-(\d+)(@|$)", row.instance_type)
-        if slice_name and slice_name.group(1) in CORES_PER_CHIP:
-            chips = int(slice_name.group(2)) / CORES_PER_CHIP[slice_name.group(1)]
+        slice_name = re.match(r"tpu-\w+?-(\d+)(@|$)", row.instance_type)
+        if slice_name and accelerator is not None and accelerator.slice_cores:
+            chips = int(slice_name[1]) / accelerator.slice_cores
             if row.devices != chips:
                 yield offer.finding("devices", f"is {row.devices:g}: this slice has {chips:g} chips")
 

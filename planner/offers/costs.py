@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, fields
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
@@ -15,13 +13,15 @@ from typing import Annotated, Any, Literal
 
 from ..records import Frozen
 from .catalog_files import (
-    CatalogError,
+    CsvForm,
     Finding,
     Located,
-    cache_rows,
+    Table,
     load_rows,
+    read_csv,
     read_rows,
     read_table,
+    read_text,
     read_text_table,
     require_valid,
 )
@@ -148,19 +148,15 @@ def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
     parts: list[tuple[list[Any], list[Finding]]] = [
         read_rows(table, "provider_cost", ProviderCost),
         read_rows(table, "assumption", CostAssumption),
-        _read_regions(_read_regions_text(folder), read_text_table(table, "region_sources")),
+        _read_regions(folder, table),
         read_rows(table, "price_move", PriceMove),
     ]
     return [row for rows, _ in parts for row in rows], [one for _, findings in parts for one in findings]
 
 
 def _read_folder(folder: Traversable) -> Costs:
-    table, text = read_table(folder, COSTS_FILE), _read_regions_text(folder)
-
-    def read_regions() -> Iterable[Region]:
-        return require_valid(*_read_regions(text, read_text_table(table, "region_sources")))
-
-    regions = cache_rows(Region, text, table.text, make=read_regions)
+    table = read_table(folder, COSTS_FILE)
+    regions = require_valid(*_read_regions(folder, table))
     return Costs(
         providers={row.provider: row for row in load_rows(table, "provider_cost", ProviderCost)},
         assumptions={(row.key, row.place): row for row in load_rows(table, "assumption", CostAssumption)},
@@ -169,35 +165,13 @@ def _read_folder(folder: Traversable) -> Costs:
     )
 
 
-def _read_regions_text(folder: Traversable) -> str:
-    """Return the text of the regions file; CatalogError if there is none."""
-    file = folder / REGIONS_FILE
-    if not file.is_file():
-        raise CatalogError([Finding(REGIONS_FILE, 1, "file", "is missing")])
-    return file.read_text(encoding="utf-8")
-
-
-def _read_regions(text: str, sources: Mapping[str, str]) -> tuple[list[Located[Region]], list[Finding]]:
-    """Return the located rows of the regions file, each source key replaced by its full text."""
-    from pydantic import ValidationError
-
-    rows, findings = [], []
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    for cells in reader:
-        key, line = cells["source"], reader.line_num
-        intensity = cells.get("g_co2_per_kwh") or None  # unknown if empty
-        if key not in sources and intensity is not None:
-            message = f"`{key}` is not a key of [region_sources]"
-            findings.append(Finding(REGIONS_FILE, line, "source", message))
-            continue
-        try:
-            row = Region.read({**cells, "g_co2_per_kwh": intensity, "source": sources.get(key, "")})
-            rows.append(Located(row, REGIONS_FILE, line))
-        except ValidationError as error:
-            detail = error.errors(include_url=False)[0]
-            field = ".".join(map(str, detail["loc"])) or "row"
-            findings.append(Finding(REGIONS_FILE, line, field, detail["msg"].lower()))
-    return rows, findings
+def _read_regions(folder: Traversable, table: Table) -> tuple[list[Located[Region]], list[Finding]]:
+    """Return the located rows of the regions file; CatalogError if there is none."""
+    sources, columns = read_text_table(table, "region_sources"), [one.name for one in fields(Region)]
+    form = CsvForm(REGIONS_FILE, columns, sources={**sources, "": ""}, keys_of="[region_sources]")
+    rows, findings = read_csv(Region, read_text(folder / REGIONS_FILE, REGIONS_FILE), form)
+    unread = [one for one in rows if not one.row.source and one.row.g_co2_per_kwh is not None]
+    return rows, findings + [one.finding("source", "`` is not a key of [region_sources]") for one in unread]
 
 
 @lru_cache(maxsize=1)

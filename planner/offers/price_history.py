@@ -1,4 +1,4 @@
-"""Prices over time: changes between two price lists, dated prices of a machine, and the age of prices."""
+"""Prices over time: changes between two price lists, and the age of prices."""
 
 from __future__ import annotations
 
@@ -33,20 +33,6 @@ class Change:
     percent: float | None
     old_as_of: str | None
     new_as_of: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastPrice:
-    """A dated price of an offer and its source."""
-
-    as_of: str
-    provider: str
-    instance_type: str
-    region: str
-    purchase: str
-    usd_per_hour: Decimal
-    estimated: bool
-    source: str
 
 
 def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
@@ -97,41 +83,6 @@ def load_previous_prices(
     if not (old / "prices").is_dir():
         raise UsageError(f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`")
     return [offer for name in providers for offer in PriceStore(old).offers(name)]
-
-
-def collect_price_history(instance_type: str, packaged: Iterable[Offer], store: PriceStore) -> list[PastPrice]:
-    """Return every dated price of an instance type, packaged and refreshed, oldest first."""
-    wanted = instance_type.lower()
-    found = [
-        PastPrice(
-            as_of=offer.price_as_of,
-            provider=offer.provider,
-            instance_type=offer.instance_type,
-            region=offer.region,
-            purchase=offer.purchase,
-            usd_per_hour=offer.usd_per_hour,
-            estimated=offer.estimated,
-            source=offer.price_source or "",
-        )
-        for offer in packaged
-        if offer.instance_type.lower() == wanted and offer.usd_per_hour and offer.price_as_of
-    ]
-    for provider in store.providers:
-        found += [
-            PastPrice(
-                as_of=row.as_of,
-                provider=provider,
-                instance_type=row.instance_type,
-                region=row.region,
-                purchase=row.purchase,
-                usd_per_hour=Decimal(row.usd_per_hour),
-                estimated=False,
-                source=f"{row.url} ({row.sku})",
-            )
-            for row in store.history(provider)
-            if row.instance_type.lower() == wanted
-        ]
-    return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))
 
 
 STALE_AFTER_DAYS = 7  # age from which prices are refreshed

@@ -1,4 +1,4 @@
-"""Store of refreshed prices: atomically replaced files, an append-only history, and their merge."""
+"""Store of refreshed prices: atomically replaced files, and their merge with the packaged ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..files import write_atomically
-from .catalog_files import CatalogError, Finding, cache_rows
-from .rows import Offer, OfferKey
+from .catalog_files import Columns, CsvForm, R, read_csv, read_text, require_valid
+from .rows import Offer, OfferKey, Row
 
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",
 )  # fmt: skip
 GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
-_NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
 
 
@@ -34,25 +33,13 @@ class RefreshedOffer(Offer):
     fetched_at: datetime
 
 
-class HistoryRow(NamedTuple):
-    """A row of the history; the fields are the columns, as strings."""
+class WithdrawnOffer(Row):
+    """An offer that its provider no longer lists, and the day on which that was read."""
 
-    as_of: str
     instance_type: str
     region: str
     purchase: str
-    usd_per_hour: str
-    url: str
-    sku: str
-    fetched_at: str
-
-    @property
-    def key(self) -> OfferKey:
-        """Instance type, region and purchase option."""
-        return (self.instance_type, self.region, self.purchase)
-
-
-HISTORY_COLUMNS = HistoryRow._fields
+    gone_on: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +54,14 @@ class PriceStore:
         return tuple(sorted(file.stem for file in (self.folder / "prices").glob("*.csv")))
 
     def path(self, part: str, provider: str) -> Path:
-        """Return a provider's file in `prices`, `previous`, `history` or (JSON) `refresh`."""
+        """Return a provider's file in `prices`, `previous`, `gone` or (JSON) `refresh`."""
         return self.folder / part / f"{provider}.{'json' if part == 'refresh' else 'csv'}"
 
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
-        """Read the current or `previous` prices through the row cache; CatalogError if a file is damaged."""
+        """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        text = _read_text(path)
-        rows = _iter_rows(path, text, STORE_COLUMNS)
-        make = lambda: (_parse_offer(path, provider, line, cells) for line, cells in rows)  # noqa: E731
-        return cache_rows(RefreshedOffer, provider, text, make=make) if text else ()
+        form = CsvForm(str(path), STORE_COLUMNS, derive=_derive_sources)
+        return _read_file(path, RefreshedOffer, form, provider=provider)
 
     def etags(self, provider: str) -> dict[str, str]:
         """Return the ETags of the answers that the current prices are from, by URL."""
@@ -87,11 +72,6 @@ class PriceStore:
         known = {offer.url for offer in self.offers(provider)}
         return {url: tag for url, tag in stated.items() if url in known}
 
-    def history(self, provider: str) -> tuple[HistoryRow, ...]:
-        """Read all prices in the order of reading."""
-        path = self.path("history", provider)
-        return tuple(HistoryRow(**cells) for _, cells in _iter_rows(path, _read_text(path), HISTORY_COLUMNS))
-
     def _write_csv(self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Replace a file of a provider atomically."""
         buffer = io.StringIO()
@@ -101,13 +81,13 @@ class PriceStore:
     def gone(self, provider: str) -> dict[OfferKey, str]:
         """Return the offers that the provider no longer lists, and the day on which that was read."""
         path = self.path("gone", provider)
-        rows = _iter_rows(path, _read_text(path), GONE_COLUMNS)
-        return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for _, row in rows}
+        rows = _read_file(path, WithdrawnOffer, CsvForm(str(path), GONE_COLUMNS))
+        return {(row.instance_type, row.region, row.purchase): row.gone_on for row in rows}
 
     def write(
         self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
     ) -> None:
-        """Replace the prices of a provider atomically, after adding changes to the history.
+        """Replace the prices of a provider atomically; those before the last change are the `previous` ones.
 
         Args:
             provider: The provider.
@@ -115,13 +95,9 @@ class PriceStore:
             gone: Offers that it no longer lists, with the day; None leaves those that are stored.
         """
         offers = sorted(offers, key=lambda offer: offer.key)
-        history = self.history(provider)
-        changes = find_new_history(history, offers)
-        if changes:
-            self._write_csv("history", provider, HISTORY_COLUMNS, (*history, *changes))
-            current = self.path("prices", provider)
-            if current.is_file():
-                _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
+        before = {offer.key: offer.usd_per_hour for offer in self.offers(provider)}
+        if before and any(before.get(offer.key) != offer.usd_per_hour for offer in offers):
+            _write_file(self.path("previous", provider), self.path("prices", provider).read_text(encoding="utf-8"))
         prices = [[_format_cell(getattr(offer, column)) for column in STORE_COLUMNS] for offer in offers]
         self._write_csv("prices", provider, STORE_COLUMNS, prices)
         if gone is not None:
@@ -171,55 +147,17 @@ def merge_refreshed(packaged: Sequence[Offer], store: PriceStore) -> tuple[Offer
     return tuple(merged[key] for key in sorted(merged))
 
 
-def find_new_history(history: Sequence[HistoryRow], offers: Iterable[RefreshedOffer]) -> list[HistoryRow]:
-    """Return the history rows to add: offers whose price differs from the last one read."""
-    last = {row.key: row for row in history}
-    return [
-        HistoryRow(
-            as_of=offer.price_as_of or "",
-            **{column: _format_cell(getattr(offer, column)) for column in HISTORY_COLUMNS[1:]},
-        )
-        for offer in offers
-        if offer.key not in last or last[offer.key].usd_per_hour != _format_cell(offer.usd_per_hour)
-    ]
+def _read_file(path: Path, model: type[R], form: CsvForm, **fixed: str) -> tuple[R, ...]:
+    """Return the rows of a file; none of one that does not exist; CatalogError if it is damaged."""
+    if not path.is_file():
+        return ()
+    return require_valid(*read_csv(model, read_text(path, form.file), form, **fixed))
 
 
-def _read_text(path: Path) -> str:
-    """Return the text of a file; empty if it does not exist; CatalogError if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError([Finding(str(path), 1, "file", f"cannot be read: {error}")]) from error
-
-
-def _iter_rows(path: Path, text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the numbered lines of a CSV file; none of one that does not exist; CatalogError if it is damaged."""
-    if not text:
-        return
-    reader = csv.reader(io.StringIO(text, newline=""))
-    if tuple(next(reader, ())) != tuple(columns):
-        raise CatalogError([Finding(str(path), 1, "header", f"is not `{','.join(columns)}`")])
-    for cells in reader:
-        if len(cells) != len(columns):
-            message = f"{len(cells)} cells where {len(columns)} are expected"
-            raise CatalogError([Finding(str(path), reader.line_num, "columns", message)])
-        yield reader.line_num, dict(zip(columns, cells, strict=True))
-
-
-def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> RefreshedOffer:
-    """Parse a line to an offer."""
-    values: dict[str, Any] = {**cells, "provider": provider, "price_source": f"{cells['url']} ({cells['sku']})"}
-    values |= {name: cells[name] or None for name in _NULLABLE}
-    from pydantic import ValidationError
-
-    try:
-        return RefreshedOffer.read(values)
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        field = str(detail["loc"][0]) if detail["loc"] else "row"
-        raise CatalogError([Finding(str(path), line, field, detail["msg"].lower())]) from error
+def _derive_sources(columns: Columns) -> Columns:
+    """Return the sources of prices: address, and SKU or meter."""
+    pairs = zip(columns["url"], columns["sku"], strict=True)
+    return {"price_source": [f"{url} ({sku})" for url, sku in pairs]}
 
 
 def _format_cell(value: Any) -> str:

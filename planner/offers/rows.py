@@ -1,17 +1,21 @@
 """Typed catalog rows: frozen, no extra keys, prices as Decimal, every number with source and date.
 
-Rows are plain dataclasses, so that cached rows (see ``catalog_files``) load without importing pydantic, which
-takes longer than ranking all offers. Rows read from a file are validated by pydantic (``Row.read``).
+Values read from a file are converted by the types of the fields. What these conversions do not take, pydantic
+validates, and words the error: importing it takes longer than reading the whole catalog.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from ..records import Frozen
 
@@ -36,6 +40,21 @@ class Constraint:
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         return {**handler(source), **self.constraints}
 
+    def check(self, value: Any) -> Any:
+        """Return a value that meets the constraints; ValueError otherwise."""
+        for name, bound in self.constraints.items():
+            if not _MEETS[name](value, bound):
+                raise ValueError(f"{value} does not meet {self.constraints}")
+        return value
+
+
+_MEETS: Mapping[str, Callable[[Any, Any], object]] = {
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "le": operator.le,
+    "pattern": lambda text, pattern: re.search(pattern, text),
+}
+
 
 class RegularExpression:
     """A string that must be a valid regular expression."""
@@ -43,16 +62,15 @@ class RegularExpression:
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(_validate_regular_expression, handler(source))
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
-
-def _validate_regular_expression(text: str) -> str:
-    """Return the text if it is a valid regular expression; ValueError otherwise."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
-    return text
+    def check(self, text: str) -> str:
+        """Return the text if it is a valid regular expression; ValueError otherwise."""
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from error
+        return text
 
 
 # A year, month or day: dates are as precise as the source publishes them.
@@ -61,27 +79,43 @@ Positive = Annotated[float, Constraint(gt=0)]
 Pattern = Annotated[str, RegularExpression()]
 
 
+# What a conversion does not take: pydantic may take it, and says why not otherwise.
+UNREAD = (LookupError, TypeError, ValueError, ArithmeticError)
+
+
 class Row(Frozen):
-    """Base class of all rows; values read from files are validated by pydantic."""
+    """Base class of all rows, with values read from files."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Validate values read from a file and build the row; ValidationError if they do not fit."""
-        checked: Self = _build_validator(cast("Any", cls)).validate_python(values)
-        return checked
+        """Convert values read from a file and build the row; ValidationError if they do not fit."""
+        readers = _build_readers(cast("Any", cls))
+        try:
+            return cls(**{name: readers[name](value) for name, value in values.items()})
+        except UNREAD:
+            return cast("Self", _build_validator(cast("Any", cls)).validate_python(values))
 
     @classmethod
-    def trusted(cls, names: tuple[str, ...], values: tuple[Any, ...]) -> Self:
-        """Build a row from already validated values, without checks or conversions.
+    def read_columns(cls, columns: Mapping[str, Sequence[Any]], rows: int) -> Iterable[Self]:
+        """Convert columns of cells, each distinct cell once; an error of `UNREAD` if one does not fit.
 
         Args:
-            names: All fields.
-            values: Their values, in the same order.
+            columns: Cells by field.
+            rows: Cells of a column.
         """
+        readers = _build_readers(cast("Any", cls))
+        made: dict[str, Iterable[Any]] = {name: repeat(value, rows) for name, value in cls._blank.items()}
+        for name, cells in columns.items():
+            values = {cell: readers[name](cell) for cell in set(cells)}
+            made[name] = map(values.__getitem__, cells)
+        return map(cls._trust, zip(*made.values(), strict=True))
+
+    @classmethod
+    def _trust(cls, values: tuple[Any, ...]) -> Self:
         made = object.__new__(cls)
-        vars(made).update(zip(names, values, strict=True))
+        made.__dict__.update(zip(cls._blank, values))  # noqa: B905 - as `read_columns` calls it
         return made
 
 
@@ -91,6 +125,71 @@ def _build_validator(model: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)
+
+
+@cache
+def _build_readers(model: Any) -> Mapping[str, Callable[[Any], Any]]:
+    """Build the conversion of every field of a row type."""
+    hints = get_type_hints(model, include_extras=True)
+    return {one.name: _build_reader(hints[one.name]) for one in fields(model)}
+
+
+@cache
+def find_optional_fields(model: Any) -> frozenset[str]:
+    """Return the fields that may be None: an empty cell of a CSV file stands for it."""
+    hints = get_type_hints(model)
+    return frozenset(one.name for one in fields(model) if NoneType in get_args(hints[one.name]))
+
+
+def _build_reader(hint: Any) -> Callable[[Any], Any]:
+    """Build the conversion to a type: of the values that pydantic takes, at most, and to the same ones."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {choice: choice for choice in parts}.__getitem__
+    if origin is None:
+        return _READERS[hint]
+    read = _build_reader(parts[0])
+    if origin is Annotated:
+        check = parts[1].check
+        return lambda value: check(read(value))
+    if origin is tuple:
+        return lambda value: tuple(map(read, _require(value, list, tuple)))
+    if origin not in (Union, UnionType) or parts[1:] != (NoneType,):
+        raise NotImplementedError(f"no conversion to {hint}")
+    return lambda value: None if value is None else read(value)
+
+
+def _require(value: Any, *types: type) -> Any:
+    """Return a value of exactly one of the types (a bool is no int); TypeError otherwise."""
+    if type(value) not in types:
+        raise TypeError(f"{value!r} is none of {types}")
+    return value
+
+
+def _read_number(convert: Callable[[Any], Any], *types: type) -> Callable[[Any], Any]:
+    """Build the conversion of numbers of some types and of plain digits to a number."""
+
+    def read(value: Any) -> Any:
+        if type(value) is str:
+            if _DIGITS.fullmatch(value) is None:
+                raise ValueError(f"{value!r} is not written in plain digits")
+        elif type(value) not in types:
+            raise TypeError(f"{value!r} is none of {types}")
+        return convert(value)
+
+    return read
+
+
+_DIGITS = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_READERS: Mapping[type, Callable[[Any], Any]] = {
+    str: lambda value: _require(value, str),
+    bool: lambda value: {"true": True, "false": False, True: True, False: False}[_require(value, bool, str)],
+    int: _read_number(int, int),
+    float: _read_number(float, int, float, Decimal),
+    Decimal: _read_number(Decimal, int, Decimal),
+    date: lambda value: _require(value, date),
+    datetime: lambda value: value if type(value) is datetime else datetime.fromisoformat(value),
+}
 
 
 class Accelerator(Row):
@@ -130,6 +229,11 @@ class Accelerator(Row):
     link_gb_per_s_total: Positive | None = None  # NVLink or equivalent, both directions, all links of a device
     bridged: bool = False  # these links join pairs of cards by a bridge, not all of a machine
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
+    array_lanes: int | None = None  # side of a TPU's arrays of multiply-adds, if it is not 128 [-]
+    slice_cores: int | None = None  # cores that a chip counts in the name of a TPU slice (v3-8) [-]
+    smallest_slice: str | None = None  # TPU slice that libtpu compiles for
+    google_type: str | None = None  # `acceleratorType` that attaches it to an N1 machine
+    google_quota: str | None = None  # metric of its regional quota
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()
     source: str

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ..records import Frozen
 from .aliases import get_chip_name
-from .catalog_files import cache_rows, load_rows, load_table, read_table, read_text_table
+from .catalog_files import CsvForm, R, load_rows, read_csv, read_table, read_text, read_text_table, require_valid
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
-# Mean and median lifetime, mean wait [h], basis and source.
-Evidence = tuple[float, float | None, float, PreemptionBasis, str]
+TRACE_COLUMNS = (
+    "provider", "zone", "accelerator", "devices", "from", "to", "days", "availability", "preemptions",
+    "mean_up_hours", "median_up_hours", "mean_down_hours", "source",
+)  # fmt: skip
+INTERRUPTION_COLUMNS = ("provider", "region", "instance_type", "bucket", "as_of", "source")
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
@@ -69,6 +70,16 @@ class ZoneTrace(Row):
     preemptions: int
     median_up_hours: float | None
     source: str
+
+
+class Interruption(Row):
+    """The provider's bucket of monthly interruption frequency of an instance type in a region."""
+
+    provider: str
+    region: str
+    instance_type: str
+    bucket: int
+    as_of: str
 
 
 class PreemptionStatistics(Frozen):
@@ -132,33 +143,21 @@ def _load_packaged() -> PreemptionData:
 def _read(home: Traversable) -> PreemptionData:
     table = read_table(home, "spot.toml")
     (assumed,) = load_rows(table, "assumed", LifetimeAssumption)
-    (checkpoint,) = cache_rows(
-        CheckpointCost, table.text, make=lambda: [CheckpointCost.read(table.data["checkpoint"])]
-    )
-    buckets = _read_lines(home / "spot_interruption.csv")
+    buckets = _read_csv(Interruption, home / "spot_interruption.csv", INTERRUPTION_COLUMNS)
     return PreemptionData(
         rules={rule.provider: rule for rule in load_rows(table, "rule", SpotRule)},
-        buckets={(r["provider"], r["region"], r["instance_type"]): int(r["bucket"]) for r in buckets},
-        bucket_as_of=max((row["as_of"] for row in buckets), default=""),
+        buckets={(row.provider, row.region, row.instance_type): row.bucket for row in buckets},
+        bucket_as_of=max((row.as_of for row in buckets), default=""),
         readings={reading.bucket: reading for reading in load_rows(table, "bucket", BucketReading)},
-        traces=_load_traces(home / "spot_traces.csv"),
+        traces=_read_csv(ZoneTrace, home / "spot_traces.csv", TRACE_COLUMNS),
         assumed=assumed,
-        checkpoint=checkpoint,
-        sources=load_table(table, "sources", read_text_table),
+        checkpoint=CheckpointCost.read(table.data["checkpoint"]),
+        sources=read_text_table(table, "sources"),
     )
 
 
-def _load_traces(file: Traversable) -> tuple[ZoneTrace, ...]:
-    lines, names = _read_lines(file), [column.name for column in fields(ZoneTrace)]
-    text = file.read_text(encoding="utf-8")
-    return cache_rows(
-        ZoneTrace, text, make=lambda: [ZoneTrace.read({n: row[n] or None for n in names}) for row in lines]
-    )
-
-
-def _read_lines(file: Traversable) -> list[dict[str, str]]:
-    header, *lines = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
-    return [dict(zip(header, cells, strict=True)) for cells in lines]
+def _read_csv(model: type[R], file: Traversable, columns: Sequence[str]) -> tuple[R, ...]:
+    return require_valid(*read_csv(model, read_text(file, file.name), CsvForm(file.name, columns)))
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
@@ -169,33 +168,22 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
         facts: Preemption data of the catalog.
     """
     rule = facts.rules.get(offer.provider)
-    up, median, down, basis, source = _find_evidence(offer, facts)
-    return PreemptionStatistics(
-        up_hours=up,
-        median_up_hours=median,
-        down_hours=down,
-        life_hours_max=rule.life_hours_max if rule else None,
-        notice_s=rule.notice_s if rule else None,
-        basis=basis,
-        source=source,
-    )
-
-
-def _find_evidence(offer: Offer, facts: PreemptionData) -> Evidence:
-    """Return what is observed, else published, else assumed."""
-    watched = _find_observed(offer, facts)
+    terms: dict[str, Any] = {name: getattr(rule, name, None) for name in ("life_hours_max", "notice_s")}
+    watched, given = _find_observed(offer, facts), facts.assumed
     if watched is not None:
-        return watched
+        return replace(watched, **terms)
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
-    if bucket is not None:
-        read = facts.readings[bucket]
-        source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
-        return read.up_hours, None, read.down_hours, "provider's bucket", source
-    return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
+    if bucket is None:
+        terms |= {"basis": "assumed", "source": given.note}
+        return PreemptionStatistics(up_hours=given.up_hours, down_hours=given.down_hours, **terms)
+    read = facts.readings[bucket]
+    source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
+    terms |= {"basis": "provider's bucket", "source": source}
+    return PreemptionStatistics(up_hours=read.up_hours, down_hours=read.down_hours, **terms)
 
 
-def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
-    """Return the evidence for the observed size nearest to an offer's.
+def _find_observed(offer: Offer, facts: PreemptionData) -> PreemptionStatistics | None:
+    """Return the statistics of the observed size nearest to an offer's; None without any.
 
     Zones are pooled: mean lifetime = Σ up hours / Σ preemptions. The median is the median of zone medians
     weighted by preemptions.
@@ -212,7 +200,10 @@ def _find_observed(offer: Offer, facts: PreemptionData) -> Evidence | None:
     down = sum(24.0 * zone.days * (1.0 - zone.availability) for zone in zones) / preemptions
     read = facts.sources[zones[0].source]
     source = f"{len(zones)} zone traces of {size} x {chip} ({preemptions} preemptions), {read}"
-    return up, _compute_median_hours(zones), down, "watched", source
+    median = _compute_median_hours(zones)
+    return PreemptionStatistics(
+        up_hours=up, median_up_hours=median, down_hours=down, basis="watched", source=source
+    )
 
 
 def _compute_median_hours(zones: Iterable[ZoneTrace]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
-from ..offers.kinetic import parse_kinetic_name
+from ..offers.aliases import parse_kinetic_name
 from ..predict.executed_ops import CORES_PER_CHIP
 from ..predict.sharding import Sharding, format_sharding
 from ..workload.reference import SCRIPT_SUFFIXES

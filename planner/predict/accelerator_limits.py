@@ -18,8 +18,7 @@ from .systolic_array import SHARES
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
 VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
 
-# Side of the arrays of multiply-adds, by name; those of others have 128 (docs.cloud.google.com/tpu/docs/v6e).
-LANES = {"TPU-v6e": 256}
+# Side of the arrays of multiply-adds, but for TPU v6e (docs.cloud.google.com/tpu/docs/v6e).
 USUAL_LANES = 128
 
 # Precisions in which float32 runs on tensor units: all products, or convolutions alone.
@@ -284,7 +283,7 @@ def _compute_limits(
         inline_ecc=has_inline_ecc(accelerator),
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
-        lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
+        lanes=(accelerator.array_lanes or USUAL_LANES) if accelerator.kind == "tpu" else 0,
         sm_clocks_per_s=_sm_clocks_per_s(accelerator),
         warp_mma_share=WARP_MMA_SHARES.get(accelerator.compute_capability or "", 1.0),
         warpgroup_sharing=WARPGROUP_SHARING.get(accelerator.compute_capability or "", 1.0),

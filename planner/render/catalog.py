@@ -136,17 +136,6 @@ AGE_COLUMNS = (
     *make_numbers(over_30_days="> 30 days", over_90_days="> 90 days"),
 )
 
-HISTORY_COLUMNS = (
-    *make_columns(as_of="As of"),
-    PROVIDER,
-    *make_columns("instance_type"),
-    REGION,
-    PURCHASE,
-    PRICE,
-    *make_columns(estimated="", format=lambda estimated: "estimated" if estimated else ""),
-    *make_columns(source="Source"),
-)
-
 QUOTA_COLUMNS = (
     PROVIDER,
     REGION,

@@ -40,7 +40,6 @@ ANSWERS = {
     "catalog check": "gpuplan catalog age",
     "catalog age": "gpuplan catalog refresh",
     "catalog diff": "gpuplan catalog refresh",
-    "catalog history g4dn.xlarge": "gpuplan catalog refresh --provider aws",
     "catalog path": "gpuplan catalog age",
     "accuracy": "gpuplan profile MODEL",
     "doctor --quick": "gpuplan estimate ResNet50",

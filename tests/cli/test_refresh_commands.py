@@ -72,13 +72,13 @@ def test_a_newcomer_refreshes_aws(home: Path, server: Vendor, gpuplan: Callable[
     assert g5["price_source"].startswith(server.url)
     assert g5["price_as_of"] not in ("2026-07-20", None)
     assert str(home) == gpuplan("catalog", "path").out.strip()
-    assert sorted(p.name for p in home.iterdir()) == ["gone", "history", "prices", "refresh"]
+    assert sorted(p.name for p in home.iterdir()) == ["gone", "prices", "refresh"]
 
 
-def test_a_changed_price_shows_in_diff_and_history(
+def test_a_changed_price_shows_in_diff(
     home: Path, server: Vendor, gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1.006 becomes 1.2072: in the diff as JSON and Markdown; the history has both, and the packaged one."""
+    """1.006 becomes 1.2072: in the diff as JSON and Markdown."""
     gpuplan(*REFRESH_AWS)
     with vendor(lambda asked: answer(asked, factor=1.2)) as later:
         monkeypatch.setenv("GPUPLAN_ENDPOINT_SKYPILOT_AWS", later.url)
@@ -94,12 +94,6 @@ def test_a_changed_price_shows_in_diff_and_history(
     assert change["percent"] == pytest.approx(20.0)
     row = "| changed | aws | g5.xlarge | us-east-1 | on demand | 1.006 | 1.2072 | +20.0 |"
     assert row in gpuplan("catalog", "diff", "--markdown").out
-    prices = document(
-        gpuplan("catalog", "history", "g5.xlarge", "--region", "us-east-1", "--json"), "catalog-history"
-    )
-    on_demand = [p for p in prices["prices"] if p["purchase"] == "on_demand"]
-    assert [p["usd_per_hour"] for p in on_demand] == ["1.006", "1.006", "1.2072"]
-    assert on_demand[0]["as_of"] == "2026-07-20"
     assert (home / "previous" / "aws.csv").is_file()
 
 
@@ -133,7 +127,6 @@ def test_a_refused_provider_is_a_failure_and_says_which(
     [
         (["refresh", "--provider", "awz"], "no price source for provider `awz`"),
         (["refresh", "--verify", "--provider", "vast"], "no price source for provider `vast`"),
-        (["history", "g5.xlarje"], "no price of an instance type `g5.xlarje`"),
         (["diff", "/nowhere"], "`/nowhere` has no prices/ in it"),
     ],
 )

@@ -19,8 +19,9 @@ import botocore.session
 
 from .server import Asked
 
-__all__ = ["answer", "price_lists", "spot_history"]
+__all__ = ["KEYS", "answer", "price_lists", "spot_history"]
 
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
 SPOT_HISTORY = Path(__file__).parent / "documents" / "aws-describe-spot-price-history-us-west-2.json"
 PAGE = 3  # products or spot prices per page; Amazon's pages have up to 100 and 1,000
 # Attribute names of https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import NoAnswerError, UsageError, near_names_hint
-from ...offers.catalog import find_image, load_catalog
+from ...offers.catalog import find_image, load_chosen_catalog
 from ...offers.images import CUDA_WHEEL
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import ServerDateClock
@@ -144,7 +144,7 @@ class CloudBase(Adapter, Generic[Options]):
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         chosen: Any = self.read_options(options)
         notes = self.describe_limits(candidate, chosen)
-        if chosen.image not in {"", *(image.name for image in load_catalog().images.images)}:
+        if chosen.image not in {"", *(image.name for image in load_chosen_catalog().images.images)}:
             own = f"nothing is known of the image {chosen.image}: its Python and driver are checked on the machine"
             notes = (*notes, own)
         kept, highest = self.compute_kept_usd_per_hour(candidate, chosen), compute_highest_price(candidate)
@@ -181,7 +181,7 @@ class CloudBase(Adapter, Generic[Options]):
         """Return the typed image, else the first of the table that serves a machine; or raise NoAnswerError."""
         chosen: Any = self.read_options(options)
         image, why = find_image(
-            load_catalog(),
+            load_chosen_catalog(),
             provider=self.provider,
             instance_type=candidate.instance_type,
             accelerator=candidate.accelerator,
@@ -338,8 +338,7 @@ def read_price_list(
     read_at: datetime,
 ) -> LivePrice:
     """Return the price of an offer; raise CloudError unless its list has exactly one, in US dollars."""
-    from ...offers.refresh.errors import FetchError
-    from ...offers.refresh.http import HttpClient, RetryPolicy
+    from ...offers.refresh.http import FetchError, HttpClient, RetryPolicy
     from ...offers.refresh.source import ListedPrice
 
     http = HttpClient(RetryPolicy(answer_s=30.0, attempts=ATTEMPTS))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
+from ...offers.aliases import find_kinetic_name
 from ...offers.clouds import CLOUDS, HYPERSCALERS, find_tier
-from ...offers.kinetic import find_kinetic_name
 from ...plan.money import compute_rental_usd
 from ...units import Interval, format_duration_range, format_usd
 from ..clouds.google.options import runtime_version

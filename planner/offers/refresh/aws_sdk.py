@@ -17,12 +17,11 @@ from decimal import Decimal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .errors import FetchError, FetchErrorKind
+from .http import FetchError, FetchErrorKind
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from .http import HttpClient
-    from .instance_types import InstanceSpecs
 
 
 PRICING_REGION = "us-east-1"  # serves all regions
@@ -51,9 +50,6 @@ class _WithBoto3(PriceSource):
 
     provider = "aws"
     what: str
-
-    def __init__(self, specs: InstanceSpecs) -> None:
-        self._specs = specs
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from .errors import FetchError
+from .http import FetchError
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
     from .http import HttpClient
-    from .instance_types import InstanceSpecs
 
 
 ENDPOINT = "https://prices.azure.com"
@@ -35,22 +34,18 @@ Rank = tuple[bool, bool, datetime]
 class AzureRetail(PriceSource):
     """Retail Prices API: one part per region, with on-demand and spot prices.
 
-    Args:
-        specs: Instance types; of those without an accelerator, only these are read.
+    Of machines without an accelerator, only those of the catalog are read.
     """
 
     name = "azure-retail"
     provider = "azure"
     label = "azure {}"
 
-    def __init__(self, specs: InstanceSpecs) -> None:
-        sizes = (f"armSkuName eq '{name}'" for name in specs.known if not name.startswith(GPU_SIZES))
-        self._chosen = " or ".join((f"startswith(armSkuName, '{GPU_SIZES}')", *sizes))
-
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux prices of a region."""
-        now = datetime.now(UTC)
-        return read_listed(request, http, region=part.region, chosen=f"({self._chosen})", now=now)
+        sizes = (f"armSkuName eq '{name}'" for name in self._specs.known if not name.startswith(GPU_SIZES))
+        chosen = " or ".join((f"startswith(armSkuName, '{GPU_SIZES}')", *sizes))
+        return read_listed(request, http, region=part.region, chosen=f"({chosen})", now=datetime.now(UTC))
 
 
 def read_listed(

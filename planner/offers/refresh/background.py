@@ -98,7 +98,7 @@ def start_refresh(
 
 def find_stale(catalog: Catalog) -> list[str]:
     """Return the providers with a public price list whose newest price is older than a week."""
-    from .jobs import PROVIDERS
+    from .run import PROVIDERS
 
     newest: dict[str, str] = {}
     for offer in catalog.offers:
@@ -125,8 +125,7 @@ def _list_files(folder: Path) -> frozenset[tuple[str, int]]:
 
 def main() -> None:
     """Refresh what is old in the store of the settings; an error is left to `gpuplan catalog refresh`."""
-    from .jobs import build_jobs
-    from .run import refresh_providers
+    from .run import build_jobs, refresh_providers
 
     with suppress(OSError, AttributeError):
         os.nice(10)

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..aliases import AcceleratorNames
 from ..rows import Purchase
-from .errors import FetchError
+from .http import FetchError
 from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, reading
 
 if TYPE_CHECKING:
     from .http import HttpClient
-    from .instance_types import InstanceSpecs
 
 
 REGION = "any"  # one price for all regions; availability changes by the minute
@@ -49,18 +48,7 @@ VAST_QUERY: Mapping[str, Any] = {
 }
 
 
-class _GpuCloud(PriceSource):
-    """Base class of GPU clouds: one list for all regions.
-
-    Args:
-        specs: Instance types, with the catalog's accelerator names.
-    """
-
-    def __init__(self, specs: InstanceSpecs) -> None:
-        self._specs = specs
-
-
-class RunPod(_GpuCloud):
+class RunPod(PriceSource):
     """GraphQL list of GPU types: the prices of one GPU in both tiers, of the types in stock."""
 
     name = "runpod-api"
@@ -88,7 +76,7 @@ class RunPod(_GpuCloud):
                 yield _build_price(f"{name} [{tier}]", (accelerator, 1, purchase), (usd, sku), url, note)
 
 
-class Vast(_GpuCloud):
+class Vast(PriceSource):
     """Search of offers of verified hosts, in order of price: lowest and median for each GPU model and count."""
 
     name = "vast-api"

@@ -13,18 +13,106 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from .errors import HOST_KINDS, RETRYABLE_KINDS, FetchError, classify_status, parse_host, translate_errors
+from ...errors import GpuplanError
 
 if TYPE_CHECKING:
     import requests
+
+
+FetchErrorKind = Literal[
+    "unreachable", "throttled", "server", "credentials", "not found", "malformed", "truncated", "disordered",
+    "slow", "refused", "late", "unchanged",
+]  # fmt: skip
+_KINDS: Mapping[int, FetchErrorKind] = {
+    304: "unchanged", 401: "credentials", 403: "credentials", 404: "not found", 429: "throttled",
+}  # fmt: skip
+RETRYABLE_KINDS: frozenset[FetchErrorKind] = frozenset({"throttled", "server", "truncated", "malformed"})
+HOST_KINDS = RETRYABLE_KINDS | {"unreachable", "slow"}  # after which a host is not asked again
+
+
+class FetchError(GpuplanError):
+    """No complete, well-formed response from a provider.
+
+    Args:
+        message: One line naming thing and place.
+        kind: Kind of failure; some kinds are retried.
+        retry_after_s: Wait requested by the provider [s]; None if not given.
+        host: Host that failed; empty for other failures.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FetchErrorKind,
+        retry_after_s: float | None = None,
+        hint: str | None = None,
+        host: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.host = host
+        self.kind: FetchErrorKind = kind
+        self.retry_after_s = retry_after_s
+
+
+@contextmanager
+def translate_errors(url: str) -> Iterator[None]:
+    """Convert errors of requests and urllib3 to FetchErrors, which name the host of a URL, or a vendor.
+
+    A host that accepted no connection counts as unreachable; after a timeout or a broken connection, the next
+    attempt may succeed.
+    """
+    import requests
+    import urllib3
+
+    host = parse_host(url)
+    try:
+        yield
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, EOFError) as error:
+        what, kind = _explain(error)
+        hint = "check the network, or a proxy in HTTPS_PROXY" if kind == "unreachable" else None
+        raise FetchError(what.format(host), kind=kind, hint=hint, host=host) from error
+
+
+def _explain(error: Exception) -> tuple[str, FetchErrorKind]:
+    """Return what an error says about a host, and its kind."""
+    from requests import ConnectTimeout, Timeout
+    from requests.exceptions import ChunkedEncodingError, ContentDecodingError
+    from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, TimeoutError
+
+    reason = error.args[0] if error.args else None
+    reason = getattr(reason, "reason", reason)
+    is_slow = isinstance(error, (Timeout, TimeoutError)) and not isinstance(error, ConnectTimeout)
+    if is_slow or isinstance(reason, ReadTimeoutError):
+        return "{} did not respond in time", "slow"
+    if isinstance(error, (ChunkedEncodingError, ProtocolError)):
+        return "the response of {} was truncated", "truncated"
+    if isinstance(error, (ContentDecodingError, DecodeError, EOFError)):
+        return "the response of {} is corrupt", "truncated"
+    if isinstance(reason, ProtocolError):
+        return "{} closed the connection", "truncated"
+    return f"{{}} cannot be reached ({type(error).__name__})", "unreachable"
+
+
+def parse_host(url: str) -> str:
+    """Return the host of a URL: paths are long, and a query may contain keys."""
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).netloc or url
+
+
+def classify_status(status: int) -> FetchErrorKind:
+    """Return the kind of failure that an HTTP status other than 200 stands for."""
+    return _KINDS.get(status, "server" if status >= 500 else "refused")
+
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -60,7 +148,7 @@ def map_in_threads(
         work: Its exceptions are raised here.
         items: Arguments of the work.
         most: Maximum number of threads [-].
-        limit_s: Longest wait for a result; queue.Empty after it, and the threads are left alone [s].
+        limit_s: Longest wait for all results; queue.Empty after it, and the threads are left alone [s].
     """
     answers: SimpleQueue[tuple[S, T | None, BaseException | None]] = SimpleQueue()
     left = deque(items)
@@ -76,8 +164,10 @@ def map_in_threads(
 
     for _ in range(min(most, len(items))):
         Thread(target=run, daemon=True).start()
+    start_s = time.monotonic()
     for _ in items:
-        item, value, error = answers.get(timeout=limit_s)
+        left_s = None if limit_s is None else max(0.0, start_s + limit_s - time.monotonic())
+        item, value, error = answers.get(timeout=left_s)
         if error is not None:
             raise error
         yield item, cast("T", value)

@@ -11,15 +11,16 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
+from queue import Empty
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import CredentialsError, GpuplanError, UsageError, near_names_hint
 from ...files import get_cache_folder, write_atomically
 from ...records import Frozen, to_plain
+from ..catalog import load_chosen_catalog
 from ..clouds import CLOUDS, PROVIDER_ALIASES
 from .aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
-from .http import HttpClient, RetryPolicy
+from .http import HttpClient, RetryPolicy, map_in_threads
 from .source import RefreshRequest
 
 if TYPE_CHECKING:
@@ -177,17 +178,6 @@ REMEMBERED_S = 600.0
 REGIONS_ASKED = 8
 _POLICY = RetryPolicy(connect_s=3.0, answer_s=6.0, attempts=1)
 _IDENTITY = {cloud.name: cloud.account_variables for cloud in CLOUDS if cloud.account_variables}
-# Metrics of regional quotas: https://cloud.google.com/compute/resource-usage#gpu_quota
-GOOGLE_METRICS = {
-    "A100-40GB": "NVIDIA_A100_GPUS",
-    "A100-80GB": "NVIDIA_A100_80GB_GPUS",
-    "K80": "NVIDIA_K80_GPUS",
-    "L4": "NVIDIA_L4_GPUS",
-    "P100-PCIe": "NVIDIA_P100_GPUS",
-    "P4": "NVIDIA_P4_GPUS",
-    "T4": "NVIDIA_T4_GPUS",
-    "V100-16GB": "NVIDIA_V100_GPUS",
-}
 Place = tuple[str, str]
 State = Literal["enough", "too_small", "unknown"]
 
@@ -261,7 +251,8 @@ def _match_aws(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
 
 def _match_gcp(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
     """Return the quota of an accelerator; spot machines may also use the on-demand quota."""
-    metric = GOOGLE_METRICS.get(offer.accelerator)
+    accelerator = load_chosen_catalog().accelerators.get(offer.accelerator)
+    metric = accelerator.google_quota if accelerator else None
     purchases = {offer.purchase, "on_demand"}
     return [one for one in quotas if one.what == metric and one.purchase in purchases]
 
@@ -314,13 +305,9 @@ def read_account_quotas(
         except Exception as error:  # an answer in another form must not end an estimate
             problems[place] = f"the quotas of {' '.join(place)} cannot be read: {type(error).__name__}"
 
-    # Daemons, since a client that waits for an answer must not keep the command from ending.
-    threads = [Thread(target=ask, args=(place,), daemon=True) for place in _choose_places(offers)]
-    for thread in threads:
-        thread.start()
-    end = time.monotonic() + answer_s
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+    places = _choose_places(offers)
+    with suppress(Empty):
+        list(map_in_threads(ask, places, most=len(places), limit_s=answer_s))
     return AccountQuotas(quotas=dict(quotas), problems=dict(problems))
 
 

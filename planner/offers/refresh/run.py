@@ -7,15 +7,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
+from ...errors import UsageError, near_names_hint
+from ..catalog import Catalog
+from ..clouds import NOTEBOOKS, PROVIDER_ALIASES
 from ..refreshed_prices import PriceStore, RefreshedOffer
 from ..rows import Offer, OfferKey
-from .errors import FetchError
-from .http import USUAL, HttpClient, RetryPolicy, map_in_threads
-from .instance_types import InstanceSpec, InstanceSpecs
+from .http import USUAL, FetchError, HttpClient, RetryPolicy, map_in_threads
 from .sanity_checks import Anomaly, CheckedPart, Code, check_part, find_on_sale, format_key
-from .source import LeftOut, LeftOutReason, ListedPrice, PricePart, PriceSource, RefreshRequest
+from .skypilot import SkyPilotCatalog
+from .source import (
+    InstanceSpec,
+    InstanceSpecs,
+    LeftOut,
+    LeftOutReason,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    build_instance_specs,
+)
 
 _PLAIN = ("provider", "sources", "accepted", "refused", "new", "changed", "same", "gone")
 
@@ -333,3 +346,67 @@ def _resolve_time(local: datetime, http: HttpClient, outcome: RefreshOutcome) ->
         message = f"is {-http.skew_s / 3600:+.1f} h off the provider's; the provider's date is used"
         outcome.anomalies.append(Anomaly(code="clock", what="the clock of this machine", message=message))
     return local + timedelta(seconds=http.skew_s)
+
+
+PROVIDERS = ("aws", "azure", "gcp", "lambda", "nebius", "runpod", "vast")
+NOTEBOOK_HINT = "`gpuplan offers --provider {}` has its rows; `--assume notebook_hours_a_week=20` gives your hours"
+
+
+# Module and classes of the vendors' own lists: public ones, and those that need an account.
+PUBLIC = {"azure": ("azure", "AzureRetail"), "runpod": ("gpu_clouds", "RunPod"), "vast": ("gpu_clouds", "Vast")}
+VERIFIED = {"aws": ("aws_sdk", "AwsQuery", "AwsSpotHistory"), "gcp": ("gcp", "GcpBilling")}
+
+
+def _build_sources(provider: str, specs: InstanceSpecs, *, verify: bool) -> Sequence[PriceSource]:
+    """Build the sources of a provider: SkyPilot's catalog where no list of its own is taken."""
+    module, *classes = (VERIFIED if verify else PUBLIC).get(provider, ("",))
+    if not classes:
+        return (SkyPilotCatalog(provider, specs),)
+    found = import_module(f".{module}", __package__)
+    return [getattr(found, name)(specs) for name in classes]
+
+
+def build_jobs(
+    catalog: Catalog,
+    *,
+    providers: Sequence[str] = (),
+    environ: Mapping[str, str],
+    endpoints: Mapping[str, str],
+    accept_moves: bool = False,
+    verify: bool = False,
+) -> list[RefreshJob]:
+    """Build the jobs of a refresh; UsageError for a provider without a source.
+
+    Args:
+        catalog: The packaged catalog with instance types and previous prices.
+        providers: Providers to refresh; empty for all.
+        environ: Environment variables with credentials and keys.
+        endpoints: Base URLs that replace the defaults, by source name.
+        accept_moves: Accept large price changes.
+        verify: Whether to take the vendors' own lists where they need an account.
+    """
+    known = tuple(VERIFIED) if verify else PROVIDERS
+    for name in providers:
+        if name not in known:
+            see_all = "gpuplan catalog refresh --help"
+            near = near_names_hint(name, known, see_all=see_all, aliases=PROVIDER_ALIASES)
+            hint = NOTEBOOK_HINT.format(name) if name in NOTEBOOKS else near
+            if verify and name in PROVIDERS:
+                hint = "its public list needs no account: leave out `--verify`"
+            raise UsageError(f"no price source for provider `{name}` in `--provider`", hint=hint)
+    jobs = []
+    for provider in dict.fromkeys(providers or known):
+        packaged = [offer for offer in catalog.offers if offer.provider == provider]
+        specs = build_instance_specs(provider, packaged, catalog.names)
+        regions = tuple(sorted({offer.region for offer in packaged}))
+        jobs.append(
+            RefreshJob(
+                provider=provider,
+                sources=_build_sources(provider, specs, verify=verify),
+                specs=specs,
+                packaged=packaged,
+                request=RefreshRequest(regions=regions, environ=environ, endpoints=endpoints),
+                accept_moves=accept_moves,
+            )
+        )
+    return jobs

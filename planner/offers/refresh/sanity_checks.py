@@ -14,8 +14,7 @@ from typing import Literal
 
 from ..check import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
 from ..rows import Offer, OfferKey
-from .instance_types import InstanceSpec, InstanceSpecs
-from .source import LeftOut, ListedPrice, PricePart
+from .source import InstanceSpec, InstanceSpecs, LeftOut, ListedPrice, PricePart
 
 MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong unit
 MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows

@@ -18,13 +18,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ..rows import CPU, Purchase
-from .errors import FetchError
-from .gcp_prices import ACCELERATOR_SERIES
+from .gcp import ACCELERATOR_SERIES
+from .http import FetchError
 from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from .http import HttpClient
-    from .instance_types import InstanceSpec, InstanceSpecs
+    from .source import InstanceSpec, InstanceSpecs
 
 
 ENDPOINT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
@@ -60,7 +60,7 @@ class SkyPilotCatalog(PriceSource):
         self.provider = provider
         self.name = f"skypilot-{provider}"
         self.label = f"{provider} (SkyPilot)"
-        self._specs = specs
+        super().__init__(specs)
 
     def read_all(self, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the prices of all regions: the lowest over the zones."""

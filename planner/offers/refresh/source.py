@@ -1,7 +1,7 @@
-"""Interface of price sources: their base class, the rows they yield, and their errors.
+"""Interface of price sources: their base class, the rows they yield, and the hardware that completes these.
 
 To add a source, write a module with a subclass of `PriceSource`, and list it in
-``gpuplan.offers.refresh.jobs.build_sources``. A source only reads: the caller checks, completes and stores its
+``gpuplan.offers.refresh.run``. A source only reads: the caller checks, completes and stores its
 prices.
 """
 
@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Literal
 
-from ..rows import OfferKey, Purchase
-from .errors import FetchError
+from ..aliases import AcceleratorNames
+from ..rows import CPU, Offer, OfferKey, Purchase, Status
+from .http import FetchError
 
 if TYPE_CHECKING:
     from .http import HttpClient
+
 
 ANYWHERE = "*"  # the region of a part that covers all regions at once
 LeftOutReason = Literal["unknown accelerator", "unknown machine", "no accelerator", "not for sale"]
@@ -116,6 +118,9 @@ class RefreshRequest:
 class PriceSource:
     """Interface of a price source.
 
+    Args:
+        specs: Instance types of the provider, and the catalog's names of accelerators.
+
     Attributes:
         name: Name in settings and messages, such as `azure-retail`.
         provider: Provider of the prices.
@@ -133,6 +138,9 @@ class PriceSource:
     is_complete = True
     url = ""
     _rows: Sequence[ListedPrice | LeftOut] | None = None
+
+    def __init__(self, specs: InstanceSpecs) -> None:
+        self._specs = specs
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
@@ -190,3 +198,85 @@ def parse_float(text: object) -> float | None:
     except ValueError:
         return None
     return number if number > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """Hardware of an instance type."""
+
+    accelerator: str
+    devices: float
+    vcpus: float | None
+    memory_gib: float | None
+    status: Status = "active"
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class InstanceSpecs:
+    """Instance types of one provider.
+
+    Args:
+        known: Hardware by instance type.
+        families: Accelerator by family, if all known sizes have the same one and no fractions of it, which price
+            lists count as one.
+        names: Accelerator names and aliases.
+    """
+
+    known: Mapping[str, InstanceSpec]
+    families: Mapping[str, str]
+    names: AcceleratorNames
+
+    def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | LeftOut:
+        """Return the hardware of a listed machine, or why the catalog leaves it out.
+
+        A new member of a known family has the size listed by the provider and the family's accelerator.
+        """
+        name, family = listed.instance_type, parse_family(listed.instance_type)
+        if name in self.known:
+            return self.known[name]
+        if not listed.is_accelerated and family not in self.families:
+            return LeftOut(reason="no accelerator", name=name)
+        stated = listed.accelerator
+        accelerator = self.families.get(family) if stated is None else self.names.find(stated)
+        if accelerator is None and stated is not None:
+            return LeftOut(reason="unknown accelerator", name=stated)
+        if accelerator is None or not listed.devices:
+            return LeftOut(reason="unknown machine", name=name)
+        return InstanceSpec(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
+
+
+def build_instance_specs(provider: str, offers: Iterable[Offer], names: AcceleratorNames) -> InstanceSpecs:
+    """Build the instance types of a provider from catalog offers; historical rows are excluded."""
+    known = {
+        offer.instance_type: InstanceSpec(
+            offer.accelerator, offer.devices, offer.vcpus, offer.memory_gib, offer.status, offer.complete
+        )
+        for offer in offers
+        if offer.provider == provider and offer.status != "historical" and "@" not in offer.instance_type
+    }
+    by_family: dict[str, set[tuple[str, bool]]] = {}
+    for instance_type, shape in known.items():
+        if shape.accelerator != CPU:
+            kind = (shape.accelerator, shape.devices >= 1)
+            by_family.setdefault(parse_family(instance_type), set()).add(kind)
+    families = {
+        family: accelerator
+        for family, kinds in by_family.items()
+        if family
+        for accelerator, is_whole in kinds
+        if is_whole and len(kinds) == 1
+    }
+    return InstanceSpecs(known, families, names)
+
+
+def parse_family(instance_type: str) -> str:
+    """Return the family of an AWS instance type; empty for other providers' names, which do not identify the
+    chip.
+
+    Example:
+        >>> parse_family("g6e.xlarge"), parse_family("Standard_NC6s_v3")
+        ('g6e', '')
+    """
+    family, point, size = instance_type.partition(".")
+    return family if point and size and " " not in family else ""

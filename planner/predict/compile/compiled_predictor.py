@@ -95,12 +95,6 @@ PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not requi
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
 }
 
-# Smallest slice of each generation supported by libtpu.
-SLICES = {
-    "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
-    "TPU-v6e": "v6e:2x2",
-}  # fmt: skip
-
 
 class CompileTarget(Frozen):
     """Target of a compilation.
@@ -124,11 +118,11 @@ class CompileTarget(Frozen):
 
 def find_target(accelerator: Accelerator) -> CompileTarget | None:
     """Return the compilation target of an accelerator; None if no compiler supports it."""
-    if accelerator.name in SLICES:
+    if accelerator.smallest_slice is not None:
         return CompileTarget(
             accelerator=accelerator.name,
             platform="tpu",
-            topology=SLICES[accelerator.name],
+            topology=accelerator.smallest_slice,
             cores=CORES_PER_CHIP.get(accelerator.name, 1),
         )
     capability = accelerator.compute_capability or ""

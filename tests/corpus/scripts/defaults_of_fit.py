@@ -1,8 +1,8 @@
 """A model without a stated input shape, and a fit() that leaves batch size and epochs to Keras."""
 
+import numpy as np
 from tensorflow import keras
 from tensorflow.keras import layers
-import numpy as np
 
 features, labels = np.random.rand(1000, 20), np.random.randint(0, 3, 1000)
 

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.aws_sdk import parse_products
-from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs, parse_family
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
-from gpuplan.offers.refresh.source import LeftOut
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
+from gpuplan.offers.refresh.source import InstanceSpec, LeftOut, build_instance_specs, parse_family
 from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
 from gpuplan.offers.rows import Offer
 from vendors import aws, aws_sdk
+from vendors.aws_sdk import KEYS
 from vendors.server import Asked, impatient, refresh_provider, vendor
 
 CATALOG = load_catalog()
@@ -36,15 +35,7 @@ def packaged(provider: str, *, region: str, purchase: str) -> list[Offer]:
     ]
 
 
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invented keys; no pauses between boto3's own attempts."""
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+pytestmark = pytest.mark.usefixtures("aws_keys")
 
 
 def run(

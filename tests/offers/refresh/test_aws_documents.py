@@ -13,23 +13,17 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
 from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import aws, aws_sdk
+from vendors.aws_sdk import KEYS
 from vendors.server import Asked, impatient, refresh_provider, vendor
 
 CATALOG = load_catalog()
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
 LISTED = {name: Decimal(usd) for name, usd in aws.LISTED_USD.items()}
 
 
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invented keys; no pauses between boto3's own attempts."""
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+pytestmark = pytest.mark.usefixtures("aws_keys")
 
 
 def run(

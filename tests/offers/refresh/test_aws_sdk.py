@@ -7,23 +7,17 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory, build_aws_client
-from gpuplan.offers.refresh.instance_types import build_instance_specs
-from gpuplan.offers.refresh.source import PricePart, RefreshRequest
+from gpuplan.offers.refresh.source import PricePart, RefreshRequest, build_instance_specs
 from gpuplan.offers.refreshed_prices import PriceStore
 from moto.server import ThreadedMotoServer
 from offers.refresh.test_aws_and_azure import run
+from vendors.aws_sdk import KEYS
 from vendors.server import impatient, vendor
 
 CATALOG = load_catalog()
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invented keys; no pauses between boto3's own attempts."""
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+pytestmark = pytest.mark.usefixtures("aws_keys")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.azure import parse_items
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
 from gpuplan.offers.refresh.source import ListedPrice
 from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import azure

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.offers.refresh.errors import FetchError
-from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
-from gpuplan.offers.refresh.jobs import PROVIDERS, build_jobs
-from gpuplan.offers.refresh.run import refresh_providers
+from gpuplan.offers.refresh.http import FetchError, HttpClient, RetryPolicy
+from gpuplan.offers.refresh.run import PROVIDERS, build_jobs, refresh_providers
 from gpuplan.offers.refreshed_prices import PriceStore
 from gpuplan.render.catalog import format_outcome_lines
 from offers.refresh.test_aws_and_azure import CATALOG, run

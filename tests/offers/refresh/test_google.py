@@ -15,10 +15,9 @@ import pytest
 from google.cloud.billing_v1 import Sku
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh import gcp as gcp_source
-from gpuplan.offers.refresh.gcp_prices import GoogleSku, assemble_machines, compute_part_prices, parse_part
-from gpuplan.offers.refresh.instance_types import InstanceSpec
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
+from gpuplan.offers.refresh.gcp import GoogleSku, assemble_machines, compute_part_prices, parse_part
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
+from gpuplan.offers.refresh.source import InstanceSpec
 from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import google
 from vendors.server import Asked, impatient, refresh_provider, vendor

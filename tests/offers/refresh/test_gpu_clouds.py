@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh import gpu_clouds as sources
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
 from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import gpu_clouds
 from vendors.server import Asked, impatient, refresh_provider, vendor

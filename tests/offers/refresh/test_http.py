@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.refresh import azure, gcp, gpu_clouds
-from gpuplan.offers.refresh.errors import FetchError
-from gpuplan.offers.refresh.http import MAX_ANSWER_BYTES, HttpClient, map_in_threads
+from gpuplan.offers.refresh.http import MAX_ANSWER_BYTES, FetchError, HttpClient, map_in_threads
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,8 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.run import RefreshOutcome
+from gpuplan.offers.refresh.run import RefreshOutcome, build_jobs
 from gpuplan.offers.refreshed_prices import PriceStore
 from gpuplan.offers.rows import Offer
 from vendors import others

@@ -9,9 +9,8 @@ from decimal import Decimal
 import pytest
 from factories import make_offer
 from gpuplan.offers.aliases import AcceleratorNames
-from gpuplan.offers.refresh.instance_types import InstanceSpec, InstanceSpecs
 from gpuplan.offers.refresh.sanity_checks import CheckedPart, check_part
-from gpuplan.offers.refresh.source import LeftOut, ListedPrice, PricePart
+from gpuplan.offers.refresh.source import InstanceSpec, InstanceSpecs, LeftOut, ListedPrice, PricePart
 from gpuplan.offers.rows import Offer
 
 PART = PricePart(region="*", purchases=("on_demand", "spot"), label="all prices")

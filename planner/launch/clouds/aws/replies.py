@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ....offers.refresh.aws_sdk import list_products, list_spot_prices
-from ....offers.refresh.errors import FetchError
+from ....offers.refresh.http import FetchError
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags

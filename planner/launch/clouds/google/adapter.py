@@ -245,7 +245,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         """Price source with the parts of all machines of the packaged catalog."""
         from ....offers.catalog import load_catalog
         from ....offers.refresh.gcp import GcpBilling
-        from ....offers.refresh.instance_types import build_instance_specs
+        from ....offers.refresh.source import build_instance_specs
 
         catalog = load_catalog()
         return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UsageError
+from ....offers.aliases import get_chip_name
+from ....offers.catalog import load_chosen_catalog
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, parse_owner_tags
@@ -60,15 +62,6 @@ def read_options(options: Mapping[str, str], *, project: str) -> GoogleOptions:
 # (https://gist.github.com/maurer/cb14d5badf112b5fb984); us-central2, for TPU v4, [unverified]. A wrong one is
 # refused, and the next is tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
-# Accelerators that are attached to N1 machines: names of `acceleratorTypes`, as in Kubernetes'
-# cluster-autoscaler/cloudprovider/gce/gce_price_info.go.
-_ATTACHED = {
-    "T4": "nvidia-tesla-t4",
-    "P4": "nvidia-tesla-p4",
-    "P100": "nvidia-tesla-p100",
-    "V100": "nvidia-tesla-v100",
-    "K80": "nvidia-tesla-k80",
-}
 # TPU runtimes for JAX and PyTorch: https://docs.cloud.google.com/tpu/docs/runtimes
 _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"
@@ -104,11 +97,13 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     if not plus:
         return base, None
     count, _, name = attached.partition("x")
-    if name not in _ATTACHED or not count.isdecimal():
+    rows = load_chosen_catalog().accelerators.values()
+    types = {get_chip_name(row.name): row.google_type for row in rows if row.google_type}
+    if name not in types or not count.isdecimal():
         raise UsageError(
             f"`{attached}` cannot be attached to {base}: unknown accelerator name", hint="choose another offer"
         )
-    return base, (_ATTACHED[name], int(count))
+    return base, (types[name], int(count))
 
 
 def runtime_version(slice_name: str) -> str:
