@@ -44,7 +44,7 @@ def build_application(reference: Reference) -> Any:
             f"unknown Keras application `{reference.name}`",
             hint=near_names_hint(reference.name, known, see_all="python -c 'help(\"keras.applications\")'"),
         )
-    constructor = getattr(keras.applications, reference.name)
+    constructor = getattr(rooms, reference.name)
     arguments = {**reference.arguments, "weights": None}
     _check_arguments(constructor, arguments, name=reference.text)
     try:
@@ -73,7 +73,12 @@ def build_function(reference: Reference, *, folder: Path) -> Any:
     except Exception as error:
         folders = (str(home),)
         raise build_user_code_error(error, name=reference.text, doing="failed", folders=folders) from error
-    return _require_model(model, reference.text)
+    if isinstance(model, keras.Model):
+        return model
+    raise UsageError(
+        f"`{reference.text}` returned {type(model).__name__}, not a keras.Model",
+        hint="name a function that returns the model, compiled or not",
+    )
 
 
 def _find_function(reference: Reference) -> Callable[..., Any]:
@@ -93,8 +98,7 @@ def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"cannot import `{path.name}`", hint="give a Python file ending in `.py`")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -119,12 +123,3 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
         raise UsageError(
             f"`{name}`: {error}", hint=f"its signature is {signature}; pass arguments as `?name=value&name=value`"
         ) from None
-
-
-def _require_model(model: Any, name: str) -> Any:
-    if isinstance(model, keras.Model):
-        return model
-    raise UsageError(
-        f"`{name}` returned {type(model).__name__}, not a keras.Model",
-        hint="name a function that returns the model, compiled or not",
-    )

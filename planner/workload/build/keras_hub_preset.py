@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from inspect import signature
@@ -40,32 +38,21 @@ def import_keras_hub() -> ModuleType:
     Raises:
         ImportError: Keras Hub is not installed.
     """
-    known = sys.modules.get("keras_hub")
-    if known is not None:
-        return known
-    if keras.backend.backend() == "tensorflow":
+    if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
         return importlib.import_module("keras_hub")
     before = set(sys.modules)
-    with _hidden(*LEFT_OUT):
-        try:
-            return importlib.import_module("keras_hub")
-        except Exception:  # a version that needs TensorFlow; it says so in various ways
-            for name in set(sys.modules) - before:
-                if name.partition(".")[0] == "keras_hub":
-                    del sys.modules[name]
-    return importlib.import_module("keras_hub")
-
-
-@contextmanager
-def _hidden(*names: str) -> Iterator[None]:
-    """Context in which packages that are not imported yet seem not to be installed."""
-    hidden = [name for name in names if name not in sys.modules]
+    hidden = [name for name in LEFT_OUT if name not in before]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
     try:
-        yield
+        return importlib.import_module("keras_hub")
+    except Exception:  # a version that needs TensorFlow; it says so in various ways
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == "keras_hub":
+                del sys.modules[name]
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
+    return importlib.import_module("keras_hub")
 
 
 CONFIG = "config.json"
@@ -92,35 +79,23 @@ def build_preset(reference: Reference) -> Any:
         raise UsageError(
             f"`{reference.text}` needs Keras Hub: {error}", hint="`pip install 'gpuplan[keras-hub]'`"
         ) from None
-    arguments = dict(reference.arguments)
-    task = arguments.pop("task", None)
-    length, rank = (_pop_count(arguments, name) for name in ("sequence_length", "lora_rank"))
-    mode, targets = (arguments.pop(name, None) for name in ("quantize", "lora_target_layer_names"))
+    arguments, text = dict(reference.arguments), reference.text
+    task, mode, targets = (arguments.pop(name, None) for name in ("task", "quantize", "lora_target_layer_names"))
+    length, rank = (arguments.pop(name, None) for name in ("sequence_length", "lora_rank"))
+    for name, count in (("sequence_length", length), ("lora_rank", rank)):
+        if count is not None:
+            require_count(count, what=name, most=MAX_BATCH_SIZE, example="512")
     try:
         backbone = _build_backbone(keras_hub, reference)
-        _quantize(backbone, mode, text=reference.text)
-        _enable_lora(backbone, rank, targets, text=reference.text)
-        model = _build_task(keras_hub, backbone, task, arguments, text=reference.text)
-        return _fix_length(model, length, text=reference.text)
+        if mode not in (None, *MODES):
+            raise UsageError(f"`{text}`: unknown quantization `{mode}`", hint=f"give {' or '.join(MODES)}")
+        if mode is not None:
+            backbone.quantize(mode)
+        _enable_lora(backbone, rank, targets, text=text)
+        model = _build_task(keras_hub, backbone, task, arguments, text=text)
+        return _fix_length(model, length, text=text)
     except (TypeError, ValueError, AttributeError) as error:
-        doing = "cannot be built"
-        raise build_user_code_error(error, name=reference.text, doing=doing, folders=()) from error
-
-
-def _pop_count(arguments: dict[str, Any], name: str) -> int | None:
-    """Remove a number of tokens or ranks from the arguments and return it."""
-    value: int | None = arguments.pop(name, None)
-    if value is not None:
-        require_count(value, what=name, most=MAX_BATCH_SIZE, example="512")
-    return value
-
-
-def _quantize(backbone: Any, mode: str | None, *, text: str) -> None:
-    if mode is None:
-        return
-    if mode not in MODES:
-        raise UsageError(f"`{text}`: unknown quantization `{mode}`", hint=f"give {' or '.join(MODES)}")
-    backbone.quantize(mode)
+        raise build_user_code_error(error, name=text, doing="cannot be built", folders=()) from error
 
 
 def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) -> None:

@@ -23,25 +23,21 @@ CALIBRATED = ("gptq", "awq")
 
 @contextmanager
 def change_layers_on_shapes() -> Iterator[None]:
-    """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
-    with replacing(*_iter_wrapped_methods()):
-        yield
+    """Let layers that are created in this context be quantized and adapted without values; JAX backend only.
 
-
-def _iter_wrapped_methods() -> Iterator[tuple[type, str, Callable[..., None]]]:
-    """Yield every layer class with the names of the methods that it defines itself, and what replaces them.
-
-    Models are left out: theirs call those of their layers.
+    Models are left out: their methods call those of their layers.
     """
     pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
+    wrapped: list[tuple[type, str, Callable[..., None]]] = []
     while pending:
         owner = pending.pop()
-        if owner in seen:
-            continue
-        seen.add(owner)
-        pending += owner.__subclasses__()
-        own = vars(owner)
-        yield from ((owner, name, wrap(own[name])) for name, wrap in _WRAPPERS.items() if name in own)
+        if owner not in seen:
+            seen.add(owner)
+            pending += owner.__subclasses__()
+            own = vars(owner)
+            wrapped += [(owner, name, wrap(own[name])) for name, wrap in _WRAPPERS.items() if name in own]
+    with replacing(*wrapped):
+        yield
 
 
 def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
@@ -49,6 +45,12 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
     Quantizers of the user's own that need arrays of NumPy get values.
     """
+
+    def pack(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
+        """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with it and the old length."""
+        shape = list(unpacked.shape)
+        shape[axis] = (shape[axis] + 1) // 2
+        return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
 
     @functools.wraps(method)
     def quantize(*args: Any, **kwargs: Any) -> None:
@@ -62,7 +64,7 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
             with replacing(
                 (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
                 (backend, "convert_to_numpy", backend.convert_to_tensor),
-                (quantizers, "pack_int4", _pack_as_shape),
+                (quantizers, "pack_int4", pack),
                 (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
             ):
                 jax.eval_shape(run)
@@ -73,30 +75,21 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `enable_lora()` that unpacks int4 weights as shapes."""
+    """Return `enable_lora()` that unpacks int4 weights as symbolic tensors, like Keras's `unpack_int4`."""
+
+    def unpack(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
+        shape = list(packed.shape)
+        shape[axis] = orig_len
+        return keras.KerasTensor(shape, dtype)
 
     @functools.wraps(method)
     def enable_lora(*args: Any, **kwargs: Any) -> None:
         from keras.src import quantizers
 
-        with replacing((quantizers, "unpack_int4", _unpack_as_shape)):
+        with replacing((quantizers, "unpack_int4", unpack)):
             method(*args, **kwargs)
 
     return enable_lora
-
-
-def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
-    """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with that shape and the old length."""
-    shape = list(unpacked.shape)
-    shape[axis] = (shape[axis] + 1) // 2
-    return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
-
-
-def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
-    """Return a symbolic tensor in the shape of Keras's `unpack_int4`."""
-    shape = list(packed.shape)
-    shape[axis] = orig_len
-    return keras.KerasTensor(shape, dtype)
 
 
 def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:

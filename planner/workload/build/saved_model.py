@@ -40,7 +40,7 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
     faults = (ValueError, TypeError, KeyError, AttributeError, ImportError)
     with _refusing(f"`{path.name}` cannot be built", *faults):
         if path.suffix == ".keras":
-            return _build_from_config(config)
+            return _require_described_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
         return _build_from_legacy_config(config, training)
 
 
@@ -122,23 +122,16 @@ def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _iter_objects(copy):
         inner = node.get("config")
-        if isinstance(inner, dict) and "trainable" in inner and "dtype" in inner:
-            inner["dtype"] = _replace_policy(inner["dtype"], policy)
+        if not isinstance(inner, dict) or not {"trainable", "dtype"} <= inner.keys():
+            continue
+        dtype = inner["dtype"]
+        if not isinstance(dtype, dict):
+            inner["dtype"] = policy if dtype in FLOAT_POLICIES else dtype
+        elif dtype.get("class_name") == "DTypePolicy":
+            inner["dtype"] = policy
+        elif "source_name" in (dtype.get("config") or {}):
+            dtype["config"]["source_name"] = policy
     return copy
-
-
-def _replace_policy(dtype: Any, policy: str) -> Any:
-    """Return a policy in place of another one, or as the source of a quantized one; other types as they are."""
-    if not isinstance(dtype, dict):
-        return policy if dtype in FLOAT_POLICIES else dtype
-    if dtype.get("class_name") == "DTypePolicy":
-        return policy
-    inner = dtype.get("config") or {}
-    return {**dtype, "config": {**inner, "source_name": policy}} if "source_name" in inner else dtype
-
-
-def _build_from_config(config: dict[str, Any]) -> Any:
-    return _require_described_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
 
 
 def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:

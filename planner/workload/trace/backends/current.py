@@ -40,21 +40,10 @@ def trace_on_backend(
 
 
 def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
-    """Return a step as its operations, one kernel each.
-
-    Args:
-        model: The model.
-        ops: Operations of the step.
-        train: Whether it is trained.
-        input_bytes: One batch [bytes].
-    """
-    peaks = dict.fromkeys(PEAKS, _compute_activation_bytes(ops, train=train))
-    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks)
-    return TracedStep(ops, memory, (), (NOTE,))
-
-
-def _compute_activation_bytes(ops: tuple[Op, ...], *, train: bool) -> int:
-    """Return the bytes written by the forward pass or, for inference, used by the largest operation [bytes]."""
+    """Return a step as its operations, one kernel each; `input_bytes` of a batch."""
     if train:
-        return int(sum(op.bytes_written * op.count for op in ops if op.phase == "forward"))
-    return int(max((op.bytes_read + op.bytes_written for op in ops), default=0.0))
+        held = sum(op.bytes_written * op.count for op in ops if op.phase == "forward")
+    else:
+        held = max((op.bytes_read + op.bytes_written for op in ops), default=0.0)
+    peaks = dict.fromkeys(PEAKS, int(held))
+    return TracedStep(ops, compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks), (), (NOTE,))

@@ -28,8 +28,7 @@ def mark_loop(
         nodes: The flattened body.
         state: Carried values at the start of the body.
         ends: Results of the body: carried values first, then collected values.
-        length: Iterations [-].
-        layer: See `Loop`.
+        length, layer: As for `Loop`.
     """
     sums = _find_sums(nodes, state, ends)
     carries = [index for index in range(len(state)) if index not in sums]
@@ -39,7 +38,12 @@ def mark_loop(
         if end is not None and index not in sums:
             wanted[end] = wanted.get(end, 0) | 1 << index
     targets = _spread_bits(nodes, wanted, backward=True)
-    before = _compute_ancestors([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
+    before = [
+        1 << index | (sources.get(end, 0) if end is not None else 0)
+        for index, end in enumerate(ends[: len(state)])
+    ]
+    for middle in range(len(before)):  # carried values that each one depends on over any number of iterations
+        before = [bits | before[middle] if bits & 1 << middle else bits for bits in before]
     for node in nodes:
         if node.loop is None:
             reached = _combine_bits(targets, node.outputs)
@@ -55,12 +59,10 @@ def _find_sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int |
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
     adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
-    pairs = zip(state, ends, strict=False)
-    found = ((index, value, adders[end]) for index, (value, end) in enumerate(pairs) if end in adders)
     return {
         index
-        for index, value, adder in found
-        if value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1
+        for index, (value, end) in enumerate(zip(state, ends, strict=False))
+        if end in adders and value in adders[end].inputs and uses[value] == 1 and uses[end] == 1
     }
 
 
@@ -75,28 +77,16 @@ def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: b
     return bits
 
 
-def _compute_ancestors(sources: Sequence[int]) -> list[int]:
-    """Return, for each carried value, itself and those it depends on over any number of iterations, as bits."""
-    before = [bits | (1 << index) for index, bits in enumerate(sources)]
-    for middle in range(len(before)):
-        for index, bits in enumerate(before):
-            if bits & (1 << middle):
-                before[index] |= before[middle]
-    return before
-
-
 def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
     return reduce(or_, (bits.get(value, 0) for value in values), 0)
 
 
 def find_inner_jaxprs(equation: Equation) -> list[Any]:
     """Return the jaxprs called by an equation (`jit`, `custom_jvp_call`, `checkpoint`, `shard_map`, ...)."""
-    found = []
-    for value in equation.params.values():
-        jaxpr = getattr(value, "jaxpr", value)  # a ClosedJaxpr contains an open one
-        if hasattr(jaxpr, "eqns") and hasattr(jaxpr, "invars"):
-            found.append(jaxpr)
-    return found
+    jaxprs = (
+        getattr(value, "jaxpr", value) for value in equation.params.values()
+    )  # closed ones contain open ones
+    return [one for one in jaxprs if hasattr(one, "eqns") and hasattr(one, "invars")]
 
 
 def has_primitive(jaxpr: Any, name: str) -> bool:
@@ -128,14 +118,9 @@ def _estimate_cost(jaxpr: Any) -> float:
 
 
 def compute_trip_count(equation: Equation, known: list[int | None]) -> int | None:
-    """Return the number of iterations of a `while` loop that counts between known integers in steps of one.
+    """Return the iterations of a `while` loop that counts in steps of one; None if they depend on data [-].
 
-    Args:
-        equation: The `while` equation.
-        known: Integer values of its operands; None if not known before execution.
-
-    Returns:
-        The number of iterations; None if it depends on data.
+    `known` are integer values of its operands; None for those that are not known before execution.
     """
     condition, body = equation.params["cond_jaxpr"].jaxpr, equation.params["body_jaxpr"].jaxpr
     head, shared = equation.params["cond_nconsts"], equation.params["body_nconsts"]
@@ -144,22 +129,16 @@ def compute_trip_count(equation: Equation, known: list[int | None]) -> int | Non
         return None
     low, high = tests[0].invars if tests[0].primitive.name == "lt" else reversed(tests[0].invars)
     operands = dict(zip(condition.invars, [*known[:head], *known[head + shared :]], strict=True))
-    start, stop = (_find_integer(variable, operands) for variable in (low, high))
-    if start is None or stop is None or not _counts_by_one(body, condition.invars.index(low) - head + shared):
+
+    def find(variable: Any) -> int | None:
+        return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
+
+    start, stop = find(low), find(high)
+    if start is None or stop is None:
         return None
-    return max(stop - start, 0)
-
-
-def _find_integer(variable: Any, operands: Mapping[Any, int | None]) -> int | None:
-    return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
-
-
-def _counts_by_one(body: Any, position: int) -> bool:
-    """Return whether a loop's body adds one to the carried value at this position of its operands."""
-    counter = body.invars[position]
-    result = body.outvars[position - (len(body.invars) - len(body.outvars))]
-    for equation in body.eqns:
-        if equation.outvars[0] is result and equation.primitive.name == "add":
-            others = [one for one in equation.invars if one is not counter]
-            return len(others) == 1 and _find_integer(others[0], {}) == 1
-    return False
+    position = condition.invars.index(low) - head  # of the counter among carried values
+    counter, result = body.invars[position + shared], body.outvars[position]
+    adders = [one for one in body.eqns if one.outvars[0] is result and one.primitive.name == "add"]
+    steps = [one for adder in adders[:1] for one in adder.invars if one is not counter]
+    counts = len(steps) == 1 and hasattr(steps[0], "val") and int(steps[0].val) == 1
+    return max(stop - start, 0) if counts else None

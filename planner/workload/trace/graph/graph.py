@@ -13,65 +13,39 @@ _PARTS = ("slice", "dynamic_slice", "split")
 
 
 class Remark(NamedTuple):
-    """An assumption made during flattening; relevant only if the values defined meanwhile are used.
-
-    Args:
-        text: Text for the user.
-        values: Numbers of the values.
-        unknown_loop: Whether it concerns a loop with an unknown number of iterations.
-    """
+    """An assumption made during flattening; relevant only if the values defined meanwhile are used."""
 
     text: str
     values: range
-    unknown_loop: bool = False
+    unknown_loop: bool = False  # whether it concerns a loop with an unknown number of iterations
 
 
 @dataclass(slots=True)
 class Node:
-    """A primitive of the step, with loops multiplied and calls inlined.
+    """A primitive of the step, with loops multiplied and calls inlined."""
 
-    Args:
-        name: Name of the primitive.
-        rule: Cost rule.
-        equation: The equation with its shapes and parameters; None for loop border marks.
-        inputs, outputs: Value numbers, without literals.
-        reads: Bytes of each input that are read, in the order of `inputs` [bytes].
-        writes: Bytes written [bytes].
-        layer, phase: Layer and phase of origin.
-        count: Executions in a step [-].
-        work: Number of elements of its largest operand or result [-].
-        scalar: Whether all its operands are scalars.
-        kernel_reversed: Whether the kernel of a convolution is reversed (an input gradient).
-        loop: Its position in the innermost loop over time; None outside loops.
-        call: Number of its `keras.ops` call; 0 outside calls [-].
-        composed: Framework without a kernel for the call that it belongs to: `tensorflow`, `torch`, or empty.
-        attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
-        product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
-        role: Role in fusion.
-    """
-
-    name: str
+    name: str  # of the primitive
     rule: Rule
-    equation: Equation | None
-    inputs: tuple[int, ...]
+    equation: Equation | None  # None for loop border marks
+    inputs: tuple[int, ...]  # value numbers, without literals, as are outputs
     outputs: tuple[int, ...]
-    reads: tuple[int, ...]
-    layer: str
+    reads: tuple[int, ...]  # of each input, in their order [bytes]
+    layer: str  # layer and phase of origin
     phase: Phase | None
-    writes: int = 0
-    count: float = 1.0
-    work: int = 0
-    scalar: bool = False
-    kernel_reversed: bool = False
-    loop: Loop | None = None
-    call: int = 0
-    composed: str = ""
-    attention: bool = False
-    product: Product | None = None
-    role: Role = field(init=False)
+    writes: int = 0  # [bytes]
+    count: float = 1.0  # executions in a step [-]
+    work: int = 0  # number of elements of its largest operand or result [-]
+    scalar: bool = False  # whether all its operands are scalars
+    kernel_reversed: bool = False  # kernel of a convolution (an input gradient)
+    loop: Loop | None = None  # innermost loop over time
+    call: int = 0  # number of its `keras.ops` call; 0 outside calls [-]
+    composed: str = ""  # framework without a kernel for that call: `tensorflow`, `torch`
+    attention: bool = False  # whether it belongs to a call of `keras.ops.dot_product_attention`
+    product: Product | None = None  # of a fused kernel, whose equation does not say it
+    role: Role = field(init=False)  # that of its rule, which is read often
 
     def __post_init__(self) -> None:
-        """Set the role of its rule, which is read often."""
+        """Set the role."""
         self.role = self.rule.role
 
     @property
@@ -82,28 +56,16 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes in program order, and their values.
-
-    Args:
-        nodes: Nodes in program order.
-        sizes: Size of each value [bytes].
-        parents: For each value, the value it is part of (a slice of a scanned array), or itself.
-        inputs: Values that exist before the step: variables and the batch.
-        outputs: Values returned by the step.
-        parameters: Inputs that are trainable variables.
-        frozen: Inputs that are variables, but not trained.
-        constants: Integer values known before execution.
-        remarks: Assumptions.
-    """
+    """A step: nodes in program order over numbered values."""
 
     nodes: list[Node] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    parameters: tuple[int, ...] = ()
+    sizes: list[int] = field(default_factory=list)  # size of each value [bytes]
+    parents: list[int] = field(default_factory=list)  # what each is a part of (of a scanned array), or itself
+    inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
+    outputs: tuple[int, ...] = ()  # values returned by the step
+    parameters: tuple[int, ...] = ()  # inputs that are variables; the others are frozen ones
     frozen: tuple[int, ...] = ()
-    constants: dict[int, int] = field(default_factory=dict)
+    constants: dict[int, int] = field(default_factory=dict)  # integer values known before execution
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first
 

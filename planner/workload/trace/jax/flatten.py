@@ -74,22 +74,21 @@ class _GraphBuilder:
         if not hasattr(variable, "val"):
             return scope[variable]
         aval = variable.aval
-        if aval.shape == () and getattr(aval.dtype, "kind", "") in ("i", "u"):
-            known = int(variable.val)
-            if known not in self._integers:
-                self._integers[known] = self.graph.new_value(0)
-                self.graph.constants[self._integers[known]] = known
-            return self._integers[known]
-        return None
+        if aval.shape != () or getattr(aval.dtype, "kind", "") not in ("i", "u"):
+            return None
+        known = int(variable.val)
+        if known not in self._integers:
+            self._integers[known] = self.graph.new_value(0)
+            self.graph.constants[self._integers[known]] = known
+        return self._integers[known]
 
     def _equation(
         self, equation: Equation, inputs: list[int | None], stack: str, count: float
     ) -> Sequence[int | None]:
         name = equation.primitive.name
-        control: dict[str, Callable[..., Sequence[int | None]]]
-        control = {"scan": self._scan, "while": self._while, "cond": self._cond}
-        if name in control:
-            return control[name](equation, inputs, stack, count)
+        if name in ("scan", "while", "cond"):
+            follow: Callable[..., Sequence[int | None]] = getattr(self, f"_{name}")
+            return follow(equation, inputs, stack, count)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)
@@ -135,41 +134,42 @@ class _GraphBuilder:
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
         scope = parse_scope(stack)
-        node = Node(
-            name=equation.primitive.name,
-            rule=rule,
-            equation=equation,
-            inputs=tuple(reads),
-            outputs=tuple(outputs),
-            reads=tuple(reads.values()),
-            writes=rule.writes(equation),
-            layer=scope.layer,
-            phase=scope.phase,
-            count=count * scope.repeats,
-            work=max(map(count_elements, sized), default=0),
-            scalar=not any(map(get_shape, variables)),
-            call=scope.call,
-            composed=scope.composed,
-            attention=scope.attention,
+        self.graph.nodes.append(
+            Node(
+                name=equation.primitive.name,
+                rule=rule,
+                equation=equation,
+                inputs=tuple(reads),
+                outputs=tuple(outputs),
+                reads=tuple(reads.values()),
+                writes=rule.writes(equation),
+                layer=scope.layer,
+                phase=scope.phase,
+                count=count * scope.repeats,
+                work=max(map(count_elements, sized), default=0),
+                scalar=not any(map(get_shape, variables)),
+                call=scope.call,
+                composed=scope.composed,
+                attention=scope.attention,
+            )
         )
-        self.graph.nodes.append(node)
         return outputs
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
-        reads = {value: 0 for value in inputs if value is not None}
-        scope = parse_scope(stack)
-        node = Node(
-            name=name,
-            rule=_LOOP_BORDER,
-            equation=None,
-            inputs=tuple(reads),
-            outputs=tuple(outputs),
-            reads=tuple(reads.values()),
-            layer=scope.layer,
-            phase=scope.phase,
+        reads = dict.fromkeys((value for value in inputs if value is not None), 0)
+        self.graph.nodes.append(
+            Node(
+                name=name,
+                rule=_LOOP_BORDER,
+                equation=None,
+                inputs=tuple(reads),
+                outputs=tuple(outputs),
+                reads=tuple(reads.values()),
+                layer=parse_scope(stack).layer,
+                phase=parse_scope(stack).phase,
+            )
         )
-        self.graph.nodes.append(node)
 
     def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
         params = equation.params
@@ -225,52 +225,36 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
         graph: Graph from `flatten`.
         has_update: Whether the step has a backward pass and an update.
     """
-    _resolve_phases(graph.nodes, has_update=has_update)
-    graph.nodes = _select_live_nodes(graph)
-    _mark_reversed_kernels(graph)
+    backward = [index for index, node in enumerate(graph.nodes) if node.phase == "backward"] or [len(graph.nodes)]
+    for index, node in enumerate(graph.nodes):  # outside of layers, by the position relative to the backward pass
+        if not has_update or (node.phase is None and index < backward[0]):
+            node.phase = "forward"
+        elif node.phase is None:
+            node.phase = "backward" if index <= backward[-1] else "update"
+    wanted, kept = set(graph.outputs), []
+    for node in reversed(graph.nodes):  # that reach an output, and marks without results
+        if not node.outputs or not wanted.isdisjoint(node.outputs):
+            wanted.update(node.inputs)
+            kept.append(node)
+    graph.nodes = kept[::-1]
+    producers = graph.producers()
+    for node in graph.nodes:
+        if node.name == "conv_general_dilated" and len(node.inputs) == 2:
+            node.kernel_reversed = _is_reversed(graph, node.inputs[1], producers)
     _fold_layouts(graph)
     made = {value for node in graph.nodes for value in node.outputs}
     graph.remarks = [remark for remark in graph.remarks if not made.isdisjoint(remark.values)]
 
 
-def _resolve_phases(nodes: list[Node], *, has_update: bool) -> None:
-    """Set the phase of nodes outside layer scopes, by position relative to the backward pass."""
-    backward = [index for index, node in enumerate(nodes) if node.phase == "backward"]
-    first, last = (backward[0], backward[-1]) if backward else (len(nodes), len(nodes) - 1)
-    for index, node in enumerate(nodes):
-        if not has_update or (node.phase is None and index < first):
-            node.phase = "forward"
-        elif node.phase is None:
-            node.phase = "backward" if index <= last else "update"
-
-
-def _select_live_nodes(graph: Graph) -> list[Node]:
-    """Return the nodes whose results reach an output, and marks without results."""
-    wanted = set(graph.outputs)
-    kept = []
-    for node in reversed(graph.nodes):
-        if not node.outputs or not wanted.isdisjoint(node.outputs):
-            wanted.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]
-
-
-def _mark_reversed_kernels(graph: Graph) -> None:
-    """Mark input gradients, which convolve with a reversed kernel; double reversals cancel."""
-    producers = graph.producers()
-    for node in graph.nodes:
-        if node.name == "conv_general_dilated" and len(node.inputs) == 2:
-            node.kernel_reversed = bool(_find_reversed_axes(graph, node.inputs[1], producers))
-
-
-def _find_reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[int]:
+def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
+    """Return whether a kernel is that of an input gradient, which is reversed; double reversals cancel."""
     axes: set[int] = set()
     while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
         node = graph.nodes[index]
         if node.name == "rev" and node.equation is not None:
             axes ^= set(node.equation.params["dimensions"])
         value = node.inputs[0]
-    return axes
+    return bool(axes)
 
 
 def _fold_layouts(graph: Graph) -> None:
@@ -279,7 +263,22 @@ def _fold_layouts(graph: Graph) -> None:
     Convolutions accept kernels and return kernel gradients in any layout; matrix products accept transposed
     operands and return transposed results. Batched products do not: their transpositions move data.
     """
-    names = {**_find_folded_into_readers(graph), **_find_folded_into_producers(graph)}
+    names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
+    users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
+    layouts = [node for node in graph.nodes if node.name in _LAYOUT and node.inputs]
+    for node in reversed(layouts):  # only contractions read it
+        value = node.outputs[0]
+        readers = [graph.nodes[user] for user in users[value]]
+        if value not in outputs and all(_takes_layout(one, node) or one.outputs[0] in names for one in readers):
+            names[value] = node.inputs[0]
+    later: dict[int, int] = {}
+    for node in layouts:  # it is the only reader of a contraction's result
+        value = node.inputs[0]
+        index = producers.get(value)
+        takes = value in later or (index is not None and _takes_layout(graph.nodes[index], node))
+        if takes and len(users[value]) == 1:
+            later[node.outputs[0]] = value
+    names |= later
 
     def final(value: int) -> int:
         while value in names:
@@ -292,37 +291,8 @@ def _fold_layouts(graph: Graph) -> None:
     graph.outputs = tuple(map(final, graph.outputs))
 
 
-def _find_folded_into_readers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes that only contractions read, by their operand."""
-    users, outputs = graph.users(), set(graph.outputs)
-    names: dict[int, int] = {}
-    for node in reversed(graph.nodes):
-        if not _is_layout(node) or node.outputs[0] in outputs:
-            continue
-        readers = [graph.nodes[user] for user in users[node.outputs[0]]]
-        if all(_takes_any_layout(reader, node) or reader.outputs[0] in names for reader in readers):
-            names[node.outputs[0]] = node.inputs[0]
-    return names
-
-
-def _find_folded_into_producers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes that are the only readers of a contraction's result."""
-    users, producers = graph.users(), graph.producers()
-    names: dict[int, int] = {}
-    for node in graph.nodes:
-        if not _is_layout(node) or len(users[node.inputs[0]]) > 1:
-            continue
-        index = producers.get(node.inputs[0])
-        if node.inputs[0] in names or (index is not None and _takes_any_layout(graph.nodes[index], node)):
-            names[node.outputs[0]] = node.inputs[0]
-    return names
-
-
-def _is_layout(node: Node) -> bool:
-    return node.name in _LAYOUT and bool(node.inputs)
-
-
-def _takes_any_layout(contraction: Node, layout: Node) -> bool:
+def _takes_layout(contraction: Node, layout: Node) -> bool:
+    """Return whether a product takes an array in any order of its axes: a convolution, or one of matrices."""
     if contraction.role is not Role.CONTRACTION or layout.equation is None:
         return False
     if contraction.name == "conv_general_dilated":
