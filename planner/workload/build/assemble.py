@@ -31,10 +31,10 @@ from .first_step import (
 from .fit_inputs import FitInputs, pack_batch, validate_names
 from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
 from .model_facts import (
+    NAME,
     find_layer_sizes,
     find_precision,
     find_tokens_per_sample,
-    note_accumulation,
     note_model,
     recomputing_layers,
     updating_in_every_step,
@@ -141,7 +141,10 @@ class ModelAssembler:
                     placement=placement,
                     known=self._traced.setdefault(options.remat, {}),
                 )
-        notes += (*note_accumulation(accumulation_steps), *traced.notes)
+        if accumulation_steps > 1:
+            often = f"once in {accumulation_steps} steps of `fit()`"
+            notes.append(f"the optimizer updates {often} (`{NAME}={accumulation_steps}`)")
+        notes += traced.notes
         workload = replace(
             build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
             layout=build_script_layout(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 from keras.src import backend
 
 from ..errors import OTHER_BACKENDS, BackendError, find_own_backend
+from ..ops import Mode
 from ..options import SpecTree, WorkloadOptions, map_specs
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, find_activation
 
@@ -44,9 +45,7 @@ def require_backend_of_step(model: Any, text: str) -> None:
         )
 
 
-def build_output(
-    model: Any, x: SpecTree, batch_size: int, *, mode: Literal["train", "infer"] = "infer"
-) -> Any | None:
+def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infer") -> Any | None:
     """Return the symbolic output of a model, built as Keras builds it; None where Keras does not call it.
 
     Keras's own `train_step` calls the model. Before another one, `fit()` calls it on JAX and PyTorch if a layer,

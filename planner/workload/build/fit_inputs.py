@@ -20,25 +20,16 @@ NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitInputs:
-    """Input of a training run, without the data.
-
-    Args:
-        x, y, sample_weight: Specs nested like the data; None if not given, all of them without `fit()`.
-        parts: As for `pack_batch`.
-        batch_size: Samples per step; None if unknown [-].
-        samples: Training samples per epoch; None if unknown [-].
-        steps_per_epoch: Steps per epoch; None if unknown [-].
-        validation_samples: Samples evaluated after every epoch; None if there are none or unknown [-].
-    """
+    """Input of a training run, without the data; specs are nested like it, all of them None without `fit()`."""
 
     x: SpecTree = None
     y: SpecTree = None
     sample_weight: SpecTree = None
-    parts: int | None = None
-    batch_size: int | None = None
-    samples: int | None = None
+    parts: int | None = None  # as for `pack_batch`
+    batch_size: int | None = None  # samples per step; None if unknown, like the others [-]
+    samples: int | None = None  # training samples per epoch [-]
     steps_per_epoch: int | None = None
-    validation_samples: int | None = None
+    validation_samples: int | None = None  # evaluated after every epoch; None also if there are none [-]
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
@@ -109,10 +100,7 @@ def _count_samples(data: Any) -> int:
 
 
 def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
-    """Return the number of samples evaluated after every epoch; None if unknown [-].
-
-    With `validation_freq`, the mean number per epoch.
-    """
+    """Return the samples evaluated after every epoch, with `validation_freq` in the mean; None if unknown [-]."""
     samples: int | None
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):

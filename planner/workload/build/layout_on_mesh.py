@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import keras
 
 from ..keras_layers import group_variables
 from ..model import DeviceLayout, Strategy
+from ..ops import Mode
 from ..trace.division.spec import UNDIVIDED, Axis, Placement, Shape, Spec
 from ..trace.jax.step import build_device_layout
 
@@ -25,7 +26,7 @@ def get_distribution_name(strategy: Strategy | None) -> str:
     return "" if known is None else type(known).__name__
 
 
-def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
+def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
     """Return the placement of a built model's variables by the current distribution; None without one."""
     distribution = keras.distribution.distribution()
     if distribution is None or keras.backend.backend() != "jax":
@@ -49,12 +50,7 @@ def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placeme
 
 
 def build_script_layout(
-    model: Any,
-    placement: Placement | None,
-    *,
-    mode: Literal["train", "infer"],
-    states_devices: bool,
-    strategy: Strategy | None = None,
+    model: Any, placement: Placement | None, *, mode: Mode, states_devices: bool, strategy: Strategy | None = None
 ) -> DeviceLayout | None:
     """Return the layout of a model under the distribution of the user's code; None without one.
 
@@ -78,7 +74,7 @@ TABLE = "embeddings"
 RETURNING = re.compile(r"(out|proj|down|o_proj|fc2|wo|dense_2)(put)?(_dense|_proj|_layer)?\d*$")
 
 
-def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"]) -> Placement:
+def place_in_parts(model: Any, devices: int, *, mode: Mode) -> Placement:
     """Return the placement of a model's variables for tensor parallelism over some devices.
 
     A variable of which no dimension can be divided evenly is held as a whole, like all of layers other than

@@ -127,13 +127,6 @@ def updating_in_every_step(model: Any) -> Iterator[int]:
         yield steps
 
 
-def note_accumulation(steps: int) -> tuple[str, ...]:
-    """Return a note on an optimizer that does not update in every step; empty for one that does."""
-    if steps == 1:
-        return ()
-    return (f"the optimizer updates once in {steps} steps of `fit()` (`{NAME}={steps}`)",)
-
-
 RECOMPUTED = (
     "every layer recomputes its activations in the backward pass (`--remat`): a script does so itself where its "
     'layers are made under `keras.RematScope(mode="full")`'

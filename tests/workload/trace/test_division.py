@@ -18,7 +18,7 @@ from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.trace.division.divider import divide_step
 from gpuplan.workload.trace.division.spec import Axis, Placement, Spec, divide_reshaped
-from gpuplan.workload.trace.graph.control import find_inner_jaxprs
+from gpuplan.workload.trace.graph.graph import find_inner_jaxprs
 from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
-from ...ops import Op
+from ...ops import Mode, Op
 from ...options import SpecTree
 from ..division.spec import Placement
 from ..graph.liveness import PEAKS
@@ -16,13 +16,7 @@ NOTE = "activation memory is an upper bound: all outputs of the forward pass are
 
 
 def trace_on_backend(
-    model: Any,
-    data: SpecTree,
-    *,
-    batch_size: int,
-    mode: Literal["train", "infer"],
-    placement: Placement | None,
-    known: KnownSteps,
+    model: Any, data: SpecTree, *, batch_size: int, mode: Mode, placement: Placement | None, known: KnownSteps
 ) -> TracedStep:
     """Trace one step on Keras's current backend; see `trace_step`.
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ...keras_layers import list_optimizers
-from ...ops import Op, OpKind, Phase, build_unfused_op
+from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
@@ -32,9 +32,7 @@ CALLING = {  # operations that call functions, and the attribute that names them
 _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
-def trace_tensorflow_step(
-    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
-) -> tuple[Op, ...]:
+def trace_tensorflow_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
     """Return the operations of one step without computing it; see `trace_step`.
 
     What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.

@@ -7,13 +7,13 @@ JAX's tracer, this one does not know which operations belong to one layer or fus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
-from ...ops import Op, OpKind, Phase, build_unfused_op
+from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import ArraySpec, SpecTree, map_specs
 from ..graph.attention import build_attention_product
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
@@ -26,9 +26,7 @@ MANY = "_foreach_"  # one call for a list of tensors
 PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
-def trace_torch_step(
-    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
-) -> tuple[Op, ...]:
+def trace_torch_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
     """Return the operations of one step, uncomputed, as `trace_step`; the model is unusable afterwards."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -55,8 +53,7 @@ def trace_torch_step(
     return tuple(rows)
 
 
-@contextmanager
-def _record_phases(phase: list[Phase]) -> Iterator[None]:
+def _record_phases(phase: list[Phase]) -> AbstractContextManager[None]:
     """Record backward passes and updates, of which a step may have several."""
     import keras
     import torch
@@ -72,12 +69,11 @@ def _record_phases(phase: list[Phase]) -> Iterator[None]:
         return call
 
     kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
-    with replacing(
+    return replacing(
         (torch.Tensor, "backward", noted("backward", torch.Tensor.backward)),
         (torch.autograd, "grad", noted("backward", torch.autograd.grad)),
         *((kind, "apply", noted("update", kind.apply)) for kind in kinds),
-    ):
-        yield
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...keras_layers import group_variables
 from ...ops import Mode
-from ..graph.control import find_inner_jaxprs, select_most_expensive_branch
+from ..graph.graph import find_inner_jaxprs, select_most_expensive_branch
 from ..rules import OPERATIONS, Equation, find_rule
 from .spec import (
     UNDIVIDED,

@@ -132,10 +132,14 @@ class _BorderTraffic:
 
     def count(self) -> None:
         """Compute every kernel's reads and writes."""
-        self._mark_softmax()
         stages = self._find_stages()
+        after_largest: set[int] = set()  # nodes that depend on the largest values of their kernel's own operands
         for index, node in enumerate(self.graph.nodes):
             kernel = self.kernels[self.kernel_of[index]]
+            makers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
+            if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in makers):
+                after_largest.add(index)
+                kernel.is_softmax |= node.name == "reduce_sum"
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
                     continue
@@ -171,16 +175,6 @@ class _BorderTraffic:
                         stages[producer] |= stages[index]
         return stages
 
-    def _mark_softmax(self) -> None:
-        """Mark the kernels that sum over what depends on the largest values of their own operands."""
-        after_largest: set[int] = set()
-        for index, node in enumerate(self.graph.nodes):
-            producers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
-            if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in producers):
-                after_largest.add(index)
-                if node.name == "reduce_sum":
-                    self.kernels[self.kernel_of[index]].is_softmax = True
-
     def _write(self, value: int) -> None:
         """Count a value as written by its producer, once."""
         producer = self.producers.get(value)
@@ -204,19 +198,14 @@ class _BorderTraffic:
         node = self.graph.nodes[producer]
         operands: dict[int, int] = {}
         for operand, size in zip(node.inputs, node.reads, strict=True):
-            deeper = self._recomputed_inside(operand, producer)
+            maker, deeper = self.producers.get(operand), None
+            if maker is None or self.kernel_of[maker] != self.kernel_of[producer]:
+                deeper = self._recomputed(operand)
+            elif self.graph.nodes[maker].role is Role.POINTWISE and operand not in self.outputs:
+                deeper = self._affordable(operand, maker)  # inside its kernel, to the border or a reduction
             operands.update({operand: size} if deeper is None else deeper)
         affordable = 2 * max(self.graph.sizes[value], _WORD_BYTES * node.work)
         return operands if sum(operands.values()) <= affordable else None
-
-    def _recomputed_inside(self, value: int, reader: int) -> dict[int, int] | None:
-        """Return the operands of a value within a kernel; None at its border and at reductions."""
-        producer = self.producers.get(value)
-        if producer is None or self.kernel_of[producer] != self.kernel_of[reader]:
-            return self._recomputed(value)
-        if self.graph.nodes[producer].role is not Role.POINTWISE or value in self.outputs:
-            return None
-        return self._affordable(value, producer)
 
     def _may_recompute(self, value: int, producer: int) -> bool:
         """Return whether what reads a value may compute it: only the backward pass of its layer or call."""

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..graph.control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
-from ..graph.graph import Graph, Node, Remark
+from ..graph.graph import (
+    Graph,
+    Node,
+    Remark,
+    compute_trip_count,
+    find_inner_jaxprs,
+    mark_loop,
+    select_most_expensive_branch,
+)
 from ..rules import (
     Equation,
     Role,
@@ -29,9 +36,16 @@ def flatten(closed_jaxpr: Any) -> Graph:
     jaxpr = closed_jaxpr.jaxpr
     arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
     walker.graph.inputs = (*arguments, *constants)
-    results = walker.inline(jaxpr, arguments, stack="", count=1.0, constants=constants)
+    results = walker.inline(jaxpr, arguments, _Place(), constants)
     walker.graph.outputs = tuple(value for value in results if value is not None)
     return walker.graph
+
+
+class _Place(NamedTuple):
+    """Scopes around an equation, and its executions in a step [-]."""
+
+    stack: str = ""
+    times: float = 1.0
 
 
 class _GraphBuilder:
@@ -43,26 +57,19 @@ class _GraphBuilder:
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def inline(
-        self,
-        jaxpr: Any,
-        arguments: Sequence[int | None],
-        *,
-        stack: str,
-        count: float,
-        constants: Sequence[int] | None = None,
+        self, jaxpr: Any, arguments: Sequence[int | None], place: _Place, constants: Sequence[int] | None = None
     ) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
         constants = self.values(jaxpr.constvars) if constants is None else constants
         scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
         scope.update(zip(jaxpr.constvars, constants, strict=True))
-        names: dict[Any, str] = {}
+        places: dict[Any, _Place] = {}
         for equation in jaxpr.eqns:
             inner = equation.source_info.name_stack
-            name = names.get(inner)
-            if name is None:
-                name = names[inner] = "/".join(filter(None, (stack, str(inner))))
+            if inner not in places:
+                places[inner] = place._replace(stack="/".join(filter(None, (place.stack, str(inner)))))
             inputs = [self._value(variable, scope) for variable in equation.invars]
-            results = self._equation(equation, inputs, name, count)
+            results = self._equation(equation, inputs, places[inner])
             scope.update(zip(equation.outvars, results, strict=True))
         return [self._value(variable, scope) for variable in jaxpr.outvars]
 
@@ -82,27 +89,23 @@ class _GraphBuilder:
             self.graph.constants[self._integers[known]] = known
         return self._integers[known]
 
-    def _equation(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> Sequence[int | None]:
+    def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
         if name in ("scan", "while", "cond"):
             follow: Callable[..., Sequence[int | None]] = getattr(self, f"_{name}")
-            return follow(equation, inputs, stack, count)
+            return follow(equation, inputs, place)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)
             if len(called) == 1 and len(called[0].invars) == len(inputs):
-                return self.inline(called[0], inputs, stack=stack, count=count)
+                return self.inline(called[0], inputs, place)
         if rule.role is Role.VIEW or rule.is_view(equation):
             return inputs if len(equation.outvars) == len(inputs) else [inputs[0]] * len(equation.outvars)
         if name == "dot_general":
-            inputs = self._batches_first(equation, inputs, stack, count)
-        return self._primitive(equation, rule, inputs, stack, count)
+            inputs = self._batches_first(equation, inputs, place)
+        return self._primitive(equation, rule, inputs, place)
 
-    def _batches_first(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> list[int | None]:
+    def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         """Return the operands of batched products with batch axes first, copied if necessary.
 
         Libraries step through a batch of products with one stride. Queries, keys and values in the layout
@@ -110,22 +113,20 @@ class _GraphBuilder:
         copies.
         """
         results = list(inputs)
-        for place, axes in enumerate(equation.params["dimension_numbers"][1]):
-            value, variable = inputs[place], equation.invars[place]
+        for side, axes in enumerate(equation.params["dimension_numbers"][1]):
+            value, variable = inputs[side], equation.invars[side]
             shape = get_shape(variable)
             order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
             if value is None or keeps_order(shape, order):
                 continue
             if (value, order) not in self._fronts:
                 moved = build_transposition(variable.aval, order)
-                copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
+                copies = self._primitive(moved, find_rule("transpose"), [value], place)
                 self._fronts[value, order] = copies[0]
-            results[place] = self._fronts[value, order]
+            results[side] = self._fronts[value, order]
         return results
 
-    def _primitive(
-        self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
-    ) -> list[int]:
+    def _primitive(self, equation: Equation, rule: Rule, inputs: list[int | None], place: _Place) -> list[int]:
         outputs = self.values(equation.outvars)
         reads: dict[int, int] = {}
         for value, size in zip(inputs, rule.reads(equation), strict=False):
@@ -133,7 +134,7 @@ class _GraphBuilder:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        scope = parse_scope(stack)
+        scope = parse_scope(place.stack)
         self.graph.nodes.append(
             Node(
                 name=equation.primitive.name,
@@ -145,7 +146,7 @@ class _GraphBuilder:
                 writes=rule.writes(equation),
                 layer=scope.layer,
                 phase=scope.phase,
-                count=count * scope.repeats,
+                count=place.times * scope.repeats,
                 work=max(map(count_elements, sized), default=0),
                 scalar=not any(map(get_shape, variables)),
                 call=scope.call,
@@ -155,7 +156,7 @@ class _GraphBuilder:
         )
         return outputs
 
-    def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
+    def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], place: _Place) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
         reads = dict.fromkeys((value for value in inputs if value is not None), 0)
         self.graph.nodes.append(
@@ -166,52 +167,53 @@ class _GraphBuilder:
                 inputs=tuple(reads),
                 outputs=tuple(outputs),
                 reads=tuple(reads.values()),
-                layer=parse_scope(stack).layer,
-                phase=parse_scope(stack).phase,
+                layer=parse_scope(place.stack).layer,
+                phase=parse_scope(place.stack).phase,
             )
         )
 
-    def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]
         results = self.values(equation.outvars)
         state = self.values(body.invars[consts : consts + carries])
-        self._border("scan_begin", inputs[consts:], [*results, *state], stack)
+        self._border("scan_begin", inputs[consts:], [*results, *state], place)
         scanned = zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
         slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
-        first, layer = len(self.graph.nodes), parse_scope(stack).recurrent
-        ends = self.inline(body, [*inputs[:consts], *state, *slices], stack=stack, count=count * length)
+        first, layer = len(self.graph.nodes), parse_scope(place.stack).recurrent
+        inside = place._replace(times=place.times * length)
+        ends = self.inline(body, [*inputs[:consts], *state, *slices], inside)
         mark_loop(self.graph.nodes[first:], state=state, ends=ends, length=length, layer=layer)
-        self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
+        self._border("scan_end", [*ends, *inputs[consts:]], [], place)
         return results
 
-    def _while(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
         known = [None if value is None else self.graph.constants.get(value) for value in inputs]
         trips = compute_trip_count(equation, known)
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
-        self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
+        self._border("while_begin", inputs[head + shared :], [*results, *state], place)
         body = params["body_jaxpr"].jaxpr
-        times = count * (1 if trips is None else trips)
-        ends = self.inline(body, [*inputs[head : head + shared], *state], stack=stack, count=times)
-        self._border("while_end", ends, [], stack)
+        inside = place._replace(times=place.times * (1 if trips is None else trips))
+        ends = self.inline(body, [*inputs[head : head + shared], *state], inside)
+        self._border("while_end", ends, [], place)
         if trips is None:
-            self._remark("loop of unknown length in {}", stack, first, unknown_loop=True)
+            self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
         return results
 
-    def _cond(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int | None]:
+    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         branch = select_most_expensive_branch(equation)
         first = len(self.graph.sizes)
-        results = self.inline(branch, inputs[1:], stack=stack, count=count)
-        self._remark("a branch in {} depends on data; its most expensive side is counted", stack, first)
+        results = self.inline(branch, inputs[1:], place)
+        self._remark("a branch in {} depends on data; its most expensive side is counted", place, first)
         return results
 
-    def _remark(self, text: str, stack: str, first: int, *, unknown_loop: bool = False) -> None:
-        made, place = range(first, len(self.graph.sizes)), parse_scope(stack).layer or "the step"
-        self.graph.remarks.append(Remark(text.format(place), made, unknown_loop))
+    def _remark(self, text: str, place: _Place, first: int, *, unknown_loop: bool = False) -> None:
+        made, where = range(first, len(self.graph.sizes)), parse_scope(place.stack).layer or "the step"
+        self.graph.remarks.append(Remark(text.format(where), made, unknown_loop))
 
 
 _LAYOUT = ("transpose", "rev")

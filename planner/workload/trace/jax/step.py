@@ -29,9 +29,8 @@ from ...options import ArraySpec, SpecTree, iter_specs, map_specs
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.attention import fuse_attention
-from ..graph.control import has_primitive
 from ..graph.fusion import fuse
-from ..graph.graph import Graph
+from ..graph.graph import Graph, has_primitive
 from ..graph.layers import group_layers
 from ..graph.liveness import compute_peaks
 from ..graph.table import find_unmodelled, tabulate
