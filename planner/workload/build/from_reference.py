@@ -29,20 +29,16 @@ from .saved_model import build_saved_model, replace_dtype_policy, require_no_cod
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
-    """Build the model of a reference other than a script; `precision` takes the place of a saved model's own."""
-    if reference.kind == "application":
-        return build_application(reference)
-    if reference.kind == "saved_model" and reference.path is not None:
-        return build_saved_model(reference.path, precision=precision)
-    return build_function(reference, folder=base)
-
-
-def build_application(reference: Reference) -> Any:
-    """Build a model of `keras.applications`, or a preset of Keras Hub, without pretrained weights.
+    """Build the model of a reference other than a script; `precision` takes the place of a saved model's own.
 
     Raises:
-        UsageError: Unknown application (listing similar names), or invalid arguments.
+        UsageError: Unknown application, file, module or function, or invalid arguments.
+        CaptureError: The user's code failed.
     """
+    if reference.kind == "saved_model" and reference.path is not None:
+        return build_saved_model(reference.path, precision=precision)
+    if reference.kind != "application":
+        return _build_function(reference, folder=base)
     if reference.module == KERAS_HUB:
         return build_preset(reference)
     rooms = keras.applications
@@ -61,13 +57,8 @@ def build_application(reference: Reference) -> Any:
         raise build_user_code_error(error, name=reference.text, doing="cannot be built", folders=()) from error
 
 
-def build_function(reference: Reference, *, folder: Path) -> Any:
-    """Import a file or module, sought first in a folder, and call its function, which must return a Keras model.
-
-    Raises:
-        UsageError: Unknown module or function, invalid arguments, or a result that is not a model.
-        CaptureError: The user's code failed.
-    """
+def _build_function(reference: Reference, *, folder: Path) -> Any:
+    """Import a file or module, sought first in a folder, and call its function, which returns a Keras model."""
     home = reference.path.parent if reference.path is not None else folder
     sys.path.insert(0, str(home))
     try:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ...keras_layers import list_optimizers
 from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
-from ...options import ArraySpec, SpecTree, map_specs
+from ...options import SpecTree, map_specs
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
 FREE, KINDS = OPERATIONS["tensorflow"]["free"], OPERATIONS["tensorflow"]["kinds"]
@@ -39,15 +39,13 @@ def trace_tensorflow_step(model: Any, data: SpecTree, *, batch_size: int, mode: 
     """
     import tensorflow as tf
 
-    def placeholder(spec: ArraySpec) -> Any:
-        return tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
-
     def run(data: Any) -> Any:
         if mode == "infer":
             return model(data, training=False)
         return model.distribute_strategy.run(model.train_step, args=(data,))
 
-    graph = tf.function(run, autograph=False).get_concrete_function(map_specs(placeholder, data)).graph
+    batch = map_specs(lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), data)
+    graph = tf.function(run, autograph=False).get_concrete_function(batch).graph
     return list_graph_rows(graph, list_optimizers(model))
 
 
@@ -71,10 +69,8 @@ def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: P
         attribute = next((name for kinds, name in CALLING.items() if kind in kinds), None)
         if attribute is not None:
             called, most = operation.get_attr(attribute), None
-            if (
-                kind in LOOPS and len(operation.inputs) > 1
-            ):  # its second input is the upper bound of its iterations
-                most = _find_constant(operation.inputs[1])
+            if kind in LOOPS and len(operation.inputs) > 1:
+                most = _find_constant(operation.inputs[1])  # of its iterations
             inner = _find_function(graph, str((called[0] if isinstance(called, list) else called).name))
             yield from _iter_rows(inner, optimizers, times=times * float(max(most or 1, 1)), phase=own)
         elif (row := _build_row(operation, times, own)) is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
 from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
-from ...options import ArraySpec, SpecTree, map_specs
+from ...options import SpecTree, map_specs
 from ..graph.attention import build_attention_product
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
@@ -31,9 +31,6 @@ def trace_torch_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode)
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    def tensor(spec: ArraySpec) -> Any:
-        return torch.empty((batch_size, *spec.shape), dtype=getattr(torch, spec.dtype))
-
     fake, variables = FakeTensorMode(allow_non_fake_inputs=True), [*model.variables]
     if mode == "train":
         variables += [*model.metrics_variables, *(v for one in list_optimizers(model) for v in one.variables)]
@@ -42,7 +39,7 @@ def trace_torch_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode)
         trainable = bool(variable.trainable) and value.is_floating_point()
         variable._value = torch.nn.Parameter(value, requires_grad=trainable)
     with fake:
-        batch = map_specs(tensor, data)
+        batch = map_specs(lambda one: torch.empty((batch_size, *one.shape), dtype=getattr(torch, one.dtype)), data)
     with fake, record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():

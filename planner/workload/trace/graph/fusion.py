@@ -47,17 +47,16 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = Fa
     `kept` are stored rather than recomputed if used in two phases of the step. `into_products`: whether a product
     computes pointwise operands itself, as on a TPU.
     """
-    builder = _Builder(graph, kept, into_products=into_products)
+    fusion = _GrowingFusion(graph, kept, into_products=into_products)
     for index, node in enumerate(graph.nodes):
-        builder.add(index, node)
-    kernel_of = builder.kernel_of
+        fusion.add(index, node)
+    kernel_of = fusion.kernel_of
     for index in range(len(graph.nodes) - 1, -1, -1):
         if kernel_of[index] == -1 and graph.nodes[index].outputs:
-            readers = builder.users[graph.nodes[index].outputs[0]]
+            readers = fusion.users[graph.nodes[index].outputs[0]]
             kernel_of[index] = kernel_of[readers[0]] if readers else -1
-    fusion = Fusion(builder.kernels, builder.stored, kernel_of)
     waiting, started = 0.0, -1
-    for number, kernel in enumerate(builder.kernels):
+    for number, kernel in enumerate(fusion.kernels):
         if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
             fusion.groups.append(number)
             continue
@@ -69,8 +68,9 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = Fa
     return fusion
 
 
-class _Builder:
+class _GrowingFusion(Fusion):
     def __init__(self, graph: Graph, kept: Set[str], *, into_products: bool) -> None:
+        super().__init__([], set(), [-1] * len(graph.nodes))
         self.graph = graph
         takes_in = (*FUSIBLE, Role.CONTRACTION) if into_products else FUSIBLE
         self._takes_in = [node.role in takes_in for node in graph.nodes]
@@ -78,9 +78,6 @@ class _Builder:
         self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
-        self.kernels: list[FusedKernel] = []
-        self.kernel_of = [-1] * len(graph.nodes)
-        self.stored: set[int] = set()
         self._operands: dict[int, dict[int, int]] = {}  # operands of a recomputed value
         self._ready: dict[int, int] = {}  # dependency chain length of a stored value
         self._maker: dict[int, int] = {}  # kernel that writes a stored pointwise value

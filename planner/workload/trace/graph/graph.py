@@ -67,8 +67,7 @@ class Graph:
     parents: list[int] = field(default_factory=list)  # what each is a part of (of a scanned array), or itself
     inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
     outputs: tuple[int, ...] = ()  # values returned by the step
-    parameters: tuple[int, ...] = ()  # inputs that are variables; the others are frozen ones
-    frozen: tuple[int, ...] = ()
+    parameters: tuple[int, ...] = ()  # inputs that are trainable variables
     constants: dict[int, int] = field(default_factory=dict)  # integer values known before execution
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first

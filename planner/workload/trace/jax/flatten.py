@@ -91,9 +91,10 @@ class _GraphBuilder:
 
     def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
-        if name in ("scan", "while", "cond"):
-            follow: Callable[..., Sequence[int | None]] = getattr(self, f"_{name}")
-            return follow(equation, inputs, place)
+        control: dict[str, Callable[..., Sequence[int | None]]]
+        control = {"scan": self._scan, "while": self._while, "cond": self._cond}
+        if name in control:
+            return control[name](equation, inputs, place)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)

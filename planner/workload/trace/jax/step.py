@@ -25,7 +25,7 @@ from ...model import (
     VariableBytes,
 )
 from ...ops import Mode, Op, OpKind
-from ...options import ArraySpec, SpecTree, iter_specs, map_specs
+from ...options import SpecTree, iter_specs, map_specs
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.attention import fuse_attention
@@ -110,13 +110,8 @@ def trace_step(
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known, train = {} if known is None else known, mode == "train"
-    trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
-    how: dict[str, Any] = {
-        "train": train,
-        "trained": range(trained),
-        "frozen": range(trained, trained + frozen),
-        "input_bytes": compute_batch_bytes(data, batch_size),
-    }
+    trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
+    how: dict[str, Any] = {"train": train, "trained": trained, "input_bytes": input_bytes}
     with _quick_tracing(), name_recurrent_layers(model):
         if (batch_size, mode) not in known:
             function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
@@ -162,14 +157,14 @@ class TracedFunction(NamedTuple):
         return TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
 
     def tabulate_parts(
-        self, model: Any, *, trained: Sequence[int], frozen: Sequence[int] = (), train: bool = True, **how: Any
+        self, model: Any, *, trained: Sequence[int], train: bool = True, **how: Any
     ) -> tuple[Graph, dict[str, Any]]:
         """Return the graph of a step of a built model, and its table, that with fused attention and its memory.
 
-        `trained` and `frozen` are the positions of variables among the inputs; `how` is as for `compute_memory`.
+        `trained` are the positions of variables among the inputs; `how` is as for `compute_memory`.
         """
         graph = flatten(self.closed)
-        graph.parameters, graph.frozen = (tuple(graph.inputs[one] for one in part) for part in (trained, frozen))
+        graph.parameters = tuple(graph.inputs[one] for one in trained)
 
         def tabulate_graph(graph: Graph) -> dict[str, Any]:
             fusion, layers = fuse(graph), group_layers(graph)
@@ -205,13 +200,10 @@ def prepare_step(
     The arguments are those of `trace_step`; a training step has variables of the optimizer and metrics too.
     """
 
-    def build(spec: ArraySpec) -> Any:
-        return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
-
     def call(weights: Any, x: Any) -> Any:
         return model.stateless_call(*weights, x, training=False)[0]
 
-    batch = map_specs(build, data)
+    batch = map_specs(lambda spec: jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype), data)
     groups = group_variables(model, train=mode == "train")
     state = tuple([jax.ShapeDtypeStruct(one.shape, one.dtype) for one in group] for group in groups)
     if mode == "infer":
