@@ -35,16 +35,25 @@ def change_layers_on_shapes() -> Iterator[None]:
             seen.add(owner)
             pending += owner.__subclasses__()
             own = vars(owner)
-            wrapped += [(owner, name, wrap(own[name])) for name, wrap in _WRAPPERS.items() if name in own]
+            wrapped += [(owner, name, _wrap(own[name], run)) for name, run in _INSTEAD.items() if name in own]
     with replacing(*wrapped):
         yield
 
 
-def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `quantize()` that runs while JAX traces: weights are drawn and rounded as shapes, and not assigned.
+def _wrap(method: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        run(method, *args, **kwargs)
+
+    return wrapped
+
+
+def _quantize(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `quantize()` while JAX traces: weights are drawn and rounded as shapes, and not assigned.
 
     Quantizers of the user's own that need arrays of NumPy get values.
     """
+    from keras.src import backend, quantizers
 
     def pack(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
         """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with it and the old length."""
@@ -52,63 +61,45 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
         shape[axis] = (shape[axis] + 1) // 2
         return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
 
-    @functools.wraps(method)
-    def quantize(*args: Any, **kwargs: Any) -> None:
-        from keras.src import backend, quantizers
-
-        def run() -> None:
-            with keras.StatelessScope():
-                method(*args, **kwargs)
-
-        try:
-            with replacing(
-                (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
-                (backend, "convert_to_numpy", backend.convert_to_tensor),
-                (quantizers, "pack_int4", pack),
-                (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
-            ):
-                jax.eval_shape(run)
-        except jax.errors.TracerArrayConversionError:
+    def run() -> None:
+        with keras.StatelessScope():
             method(*args, **kwargs)
 
-    return quantize
+    try:
+        with replacing(
+            (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
+            (backend, "convert_to_numpy", backend.convert_to_tensor),
+            (quantizers, "pack_int4", pack),
+            (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
+        ):
+            jax.eval_shape(run)
+    except jax.errors.TracerArrayConversionError:
+        method(*args, **kwargs)
 
 
-def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `enable_lora()` that unpacks int4 weights as symbolic tensors, like Keras's `unpack_int4`."""
+def _enable_lora(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `enable_lora()` with int4 weights unpacked as symbolic tensors, like Keras's `unpack_int4`."""
+    from keras.src import quantizers
 
     def unpack(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
         shape = list(packed.shape)
         shape[axis] = orig_len
         return keras.KerasTensor(shape, dtype)
 
-    @functools.wraps(method)
-    def enable_lora(*args: Any, **kwargs: Any) -> None:
-        from keras.src import quantizers
-
-        with replacing((quantizers, "unpack_int4", unpack)):
-            method(*args, **kwargs)
-
-    return enable_lora
+    with replacing((quantizers, "unpack_int4", unpack)):
+        method(*args, **kwargs)
 
 
-def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `quantized_build()` that refuses weights which Keras rounds by the activations of given data."""
-
-    @functools.wraps(method)
-    def quantized_build(layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any) -> None:
-        if mode in CALIBRATED:
-            raise UsageError(
-                f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
-                hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
-            )
-        method(layer, shape, mode, *args, **kwargs)
-
-    return quantized_build
+def _build_quantized(
+    method: Callable[..., None], layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any
+) -> None:
+    """Run `quantized_build()`, and refuse weights which Keras rounds by the activations of given data."""
+    if mode in CALIBRATED:
+        raise UsageError(
+            f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
+            hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
+        )
+    method(layer, shape, mode, *args, **kwargs)
 
 
-_WRAPPERS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
-    "quantize": _quantize_on_shapes,
-    "enable_lora": _adapt_on_shapes,
-    "quantized_build": _refuse_calibration,
-}
+_INSTEAD = {"quantize": _quantize, "enable_lora": _enable_lora, "quantized_build": _build_quantized}

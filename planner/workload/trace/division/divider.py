@@ -143,9 +143,6 @@ def divide_scatter(operands: Operands) -> list[Divided]:
     return [(tuple(found), partial)]
 
 
-# --- the same dimensions -------------------------------------------------------------------------------------
-
-
 def _divide_alike(operands: Operands) -> list[Divided]:
     """Keep the division of dimensions that have the same length in an operand and in the result.
 
@@ -189,9 +186,6 @@ def _agree(operands: Operands, shape: tuple[int, ...], *, whole: Sequence[int]) 
             operands.sum_up(index, wanted=wanted)
         operands.slice_to(index, wanted)
     return tuple(found)
-
-
-# --- names and shapes ----------------------------------------------------------------------------------------
 
 
 def _divide_reshape(operands: Operands) -> list[Divided]:
@@ -238,9 +232,6 @@ def _divide_generated(operands: Operands) -> list[Divided]:
     for index, value in enumerate(operands.values):
         operands.gather(index, range(len(value.spec)))
     return [(build_undivided(shape), WHOLE) for shape in operands.result_shapes]
-
-
-# --- sums ----------------------------------------------------------------------------------------------------
 
 
 def _divide_reduction(operands: Operands) -> list[Divided]:
