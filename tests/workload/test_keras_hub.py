@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.build.keras_hub_preset import build_preset, read_known_configs
+from gpuplan.workload.build.from_reference import build_preset, read_known_configs
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.materialize import abstract_variables
 from gpuplan.workload.reference import parse_reference

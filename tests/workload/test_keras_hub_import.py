@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.build.keras_hub_preset import import_keras_hub
+from gpuplan.workload.build.from_reference import import_keras_hub
 
 OPTIONAL = "try:\n    import tensorflow as tf\nexcept ImportError:\n    tf = None\n"
 
@@ -65,7 +65,7 @@ def test_the_installed_keras_hub_is_imported_without_tensorflow() -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from gpuplan.workload.build.keras_hub_preset import build_preset\n"
+        "from gpuplan.workload.build.from_reference import build_preset\n"
         "from gpuplan.workload.capture.materialize import abstract_variables\n"
         "from gpuplan.workload.reference import parse_reference\n"
         "with abstract_variables():\n"

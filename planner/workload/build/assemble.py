@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -32,27 +31,17 @@ from .first_step import (
 from .fit_inputs import FitInputs, pack_batch, validate_names
 from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
 from .model_facts import (
+    NAME,
     find_layer_sizes,
     find_precision,
     find_tokens_per_sample,
-    note_accumulation,
-    note_lost_gradient,
-    note_nothing_trained,
+    note_model,
     recomputing_layers,
     updating_in_every_step,
 )
 
 # Values of `jax_default_matmul_precision` without TF32 (docs.jax.dev, `jax.lax.Precision`).
 FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
-
-
-def note_attention_dropout(model: Any) -> Iterator[str]:
-    """Yield a note if attention layers have dropout, with which Keras 3.15 computes and stores the scores."""
-    kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
-    attention = [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
-    dropped = sum(bool(getattr(layer, "_dropout", 0) or getattr(layer, "dropout", 0)) for layer in attention)
-    if dropped:
-        yield f"attention is not fused: {dropped} of {len(attention)} attention layers have dropout"
 
 
 def find_tf32_products() -> Literal["all", "convolutions", "none"]:
@@ -77,25 +66,15 @@ PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProperties:
-    """Properties of a run besides the model.
+    """Properties of a run besides the model."""
 
-    Args:
-        text: Reference as given by the user.
-        feed: Input of `fit()`; empty if there was none.
-        folders: Folders of the user's files, to locate the line of an error.
-        compiled: Whether XLA compiles the step; None for the model's setting.
-        notes: Sentences for the user.
-        states_devices: Whether the user's code states the number of its devices.
-        strategy: Strategy of `tf.distribute` in the user's code; None for none.
-    """
-
-    text: str
-    feed: FitInputs = field(default_factory=FitInputs)
-    folders: tuple[str, ...] = ()
-    compiled: bool | None = None
-    notes: tuple[str, ...] = ()
-    states_devices: bool = False
-    strategy: Strategy | None = None
+    text: str  # reference as given by the user
+    feed: FitInputs = field(default_factory=FitInputs)  # input of `fit()`; empty if there was none
+    folders: tuple[str, ...] = ()  # of the user's files, to locate the line of an error
+    compiled: bool | None = None  # whether XLA compiles the step; None for the model's setting
+    notes: tuple[str, ...] = ()  # sentences for the user
+    states_devices: bool = False  # whether the user's code states the number of its devices
+    strategy: Strategy | None = None  # of `tf.distribute` in the user's code
 
 
 class ModelAssembler:
@@ -142,7 +121,11 @@ class ModelAssembler:
             output = build_output(model, x, batch_size, mode=options.mode)
             data = x
             if options.mode == "train":
-                y = self._compile(output, options, notes)
+                if self._compiled is None:
+                    own: list[str] = []
+                    self._compiled = compile_model(model, output, feed, options=options, notes=own), own
+                y, compile_notes = self._compiled
+                notes += compile_notes
                 data = pack_batch(x, y, feed.sample_weight, parts=feed.parts)
                 build_training_state(model, data, output, batch_size=batch_size)
             placement = scripted = find_distribution(model, mode=options.mode)
@@ -158,7 +141,10 @@ class ModelAssembler:
                     placement=placement,
                     known=self._traced.setdefault(options.remat, {}),
                 )
-        notes += (*note_accumulation(accumulation_steps), *traced.notes)
+        if accumulation_steps > 1:
+            often = f"once in {accumulation_steps} steps of `fit()`"
+            notes.append(f"the optimizer updates {often} (`{NAME}={accumulation_steps}`)")
+        notes += traced.notes
         workload = replace(
             build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
             layout=build_script_layout(
@@ -167,15 +153,6 @@ class ModelAssembler:
             tokens_per_sample=find_tokens_per_sample(x, output),
         )
         return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
-
-    def _compile(self, output: Any, options: WorkloadOptions, notes: list[str]) -> SpecTree:
-        """Compile the model for training, once, and return its targets; add its notes."""
-        if self._compiled is None:
-            own: list[str] = []
-            y = compile_model(self.model, output, self.run.feed, options=options, notes=own)
-            self._compiled = y, own
-        notes += self._compiled[1]
-        return self._compiled[0]
 
 
 def restore_names(known: dict[str, int] | None) -> dict[str, int]:
@@ -211,12 +188,7 @@ def build_workload(
         memory=traced.memory,
         ops=traced.ops,
         unmodelled=traced.unmodelled,
-        notes=(
-            *notes,
-            *note_attention_dropout(model),
-            *note_nothing_trained(model, options),
-            *note_lost_gradient(model, traced.ops, options),
-        ),
+        notes=(*notes, *note_model(model, traced.ops, options)),
         versions=_read_versions(),
         distribution=get_distribution_name(run.strategy),
         tf32=find_tf32_products(),
@@ -231,7 +203,8 @@ def build_workload(
 
 def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions, notes: list[str]) -> int:
     """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
-    fixed = _find_fixed_batch_size(model)
+    inputs = get_attribute(model, "inputs") or ()
+    fixed = next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
     if fixed is not None and options.batch_size not in (None, fixed):
         raise UsageError(
             f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
@@ -243,45 +216,14 @@ def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions,
     return known or DEFAULT_BATCH_SIZE
 
 
-def _find_fixed_batch_size(model: Any) -> int | None:
-    inputs = get_attribute(model, "inputs") or ()
-    return next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
-
-
 def read_input_specs(model: Any, text: str) -> SpecTree:
+    """Return the inputs of a model; of a subclassed one, the shape with which it was built."""
     tensors = get_attribute(model, "input")
     if tensors is None:
         flat = get_attribute(model, "inputs")
         tensors = flat[0] if flat and len(flat) == 1 else flat
-    if tensors is None:
-        return _read_build_specs(model, text)
-    return keras.tree.map_structure(lambda tensor: _build_input_spec(tensor, text), tensors)
-
-
-def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
-    shape = tuple(tensor.shape[1:])
-    if None in shape:
-        raise UsageError(
-            f"the input `{tensor.name}` of `{text}` has no fixed shape: {tuple(tensor.shape)}",
-            hint=f"{_suggest_shape(tensor)}, or use a script that calls fit()",
-        )
-    return ArraySpec(shape, str(tensor.dtype))
-
-
-def _suggest_shape(tensor: Any) -> str:
-    """Return how a builder fixes the shape of an input, by the kind of data that its axes and type suggest."""
-    axes = len(tensor.shape) - 1
-    if axes == 1:
-        return (
-            "fix the length of its sequences: return `keras.Model(x, model(x))`, where `x` holds "
-            f"`keras.Input((128,), dtype='{tensor.dtype}', name='{tensor.name}')` and so on for each input"
-        )
-    example = {3: "[224,224,3]", 4: "[16,224,224,3]"}.get(axes, "[128,64]")
-    return f"give the builder arguments that fix it, as in `?input_shape={example}`"
-
-
-def _read_build_specs(model: Any, text: str) -> SpecTree:
-    """Return the input shape with which a subclassed model was built."""
+    if tensors is not None:
+        return keras.tree.map_structure(lambda tensor: _build_input_spec(tensor, text), tensors)
     shape = (model.get_build_config() or {}).get("input_shape") if model.built else None
     if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
         raise UsageError(
@@ -290,6 +232,23 @@ def _read_build_specs(model: Any, text: str) -> SpecTree:
             "`(224, 224, 3)` for images), or use a script that calls fit()",
         )
     return ArraySpec(tuple(shape)[1:], "float32")
+
+
+def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
+    shape = tuple(tensor.shape[1:])
+    if None not in shape:
+        return ArraySpec(shape, str(tensor.dtype))
+    example = {3: "[224,224,3]", 4: "[16,224,224,3]"}.get(len(shape), "[128,64]")
+    hint = f"give the builder arguments that fix it, as in `?input_shape={example}`"
+    if len(shape) == 1:
+        hint = (
+            "fix the length of its sequences: return `keras.Model(x, model(x))`, where `x` holds "
+            f"`keras.Input((128,), dtype='{tensor.dtype}', name='{tensor.name}')` and so on for each input"
+        )
+    raise UsageError(
+        f"the input `{tensor.name}` of `{text}` has no fixed shape: {tuple(tensor.shape)}",
+        hint=f"{hint}, or use a script that calls fit()",
+    )
 
 
 def without_device_pinning(model: Any) -> AbstractContextManager[None]:

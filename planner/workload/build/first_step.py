@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 from keras.src import backend
 
 from ..errors import OTHER_BACKENDS, BackendError, find_own_backend
+from ..ops import Mode
 from ..options import SpecTree, WorkloadOptions, map_specs
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, find_activation
 
@@ -44,9 +45,7 @@ def require_backend_of_step(model: Any, text: str) -> None:
         )
 
 
-def build_output(
-    model: Any, x: SpecTree, batch_size: int, *, mode: Literal["train", "infer"] = "infer"
-) -> Any | None:
+def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infer") -> Any | None:
     """Return the symbolic output of a model, built as Keras builds it; None where Keras does not call it.
 
     Keras's own `train_step` calls the model. Before another one, `fit()` calls it on JAX and PyTorch if a layer,
@@ -60,17 +59,12 @@ def build_output(
             return outputs[0]
         if outputs and (known := get_attribute(model, "output")) is not None:
             return known
-    if mode == "train" and is_own(model, "train_step") and _is_ready(model):
-        return None
+    if mode == "train" and is_own(model, "train_step"):
+        parts = (getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None))
+        built = all(part.built for part in (*model._flatten_layers(), *parts) if part is not None)
+        if built or _defers_building(model):
+            return None
     return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
-
-
-def _is_ready(model: Any) -> bool:
-    """Return whether Keras takes the first step of a model without calling the model before it."""
-    if _defers_building(model):
-        return True
-    parts = (getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None))
-    return all(part.built for part in (*model._flatten_layers(), *parts) if part is not None)
 
 
 def _defers_building(model: Any) -> bool:
@@ -99,20 +93,13 @@ def compile_model(
         loss = options.loss or (model.loss if model.compiled else None)
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
-            notes.append(_format_compile_note(loss, optimizer))
+            assumed = ("a loss matching its output" if loss is None else "", "Adam" if optimizer is None else "")
+            what = " and ".join(filter(None, assumed)) or "the given loss and optimizer"
+            notes.append(f"the model is not compiled: {what} assumed")
         if loss is None and output is not None:
             loss = choose_loss(model, output, feed.y)
         model.compile(optimizer=optimizer or "adam", loss=loss)
     return build_target_specs(model, output) if feed.x is None else feed.y
-
-
-def _format_compile_note(loss: Any, optimizer: Any) -> str:
-    parts = []
-    if loss is None:
-        parts.append("a loss matching its output")
-    if optimizer is None:
-        parts.append("Adam")
-    return f"the model is not compiled: {' and '.join(parts) or 'the given loss and optimizer'} assumed"
 
 
 def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size: int) -> None:
@@ -126,15 +113,14 @@ def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size:
     if output is not None:
         batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = keras.tree.map_structure(lambda one: _fix_batch(one, batch_size), output)
-        _build_parts(model, x, y, y_pred, weight)
+
+        def fix_batch(tensor: Any) -> Any:
+            first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
+            return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
+
+        _build_parts(model, x, y, keras.tree.map_structure(fix_batch, output), weight)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-
-
-def _fix_batch(tensor: Any, batch_size: int) -> Any:
-    first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
-    return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
 
 
 def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:

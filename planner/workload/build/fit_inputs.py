@@ -20,25 +20,16 @@ NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitInputs:
-    """Input of a training run, without the data.
-
-    Args:
-        x, y, sample_weight: Specs nested like the data; None if not given, all of them without `fit()`.
-        parts: As for `pack_batch`.
-        batch_size: Samples per step; None if unknown [-].
-        samples: Training samples per epoch; None if unknown [-].
-        steps_per_epoch: Steps per epoch; None if unknown [-].
-        validation_samples: Samples evaluated after every epoch; None if there are none or unknown [-].
-    """
+    """Input of a training run, without the data; specs are nested like it, all of them None without `fit()`."""
 
     x: SpecTree = None
     y: SpecTree = None
     sample_weight: SpecTree = None
-    parts: int | None = None
-    batch_size: int | None = None
-    samples: int | None = None
+    parts: int | None = None  # as for `pack_batch`
+    batch_size: int | None = None  # samples per step; None if unknown, like the others [-]
+    samples: int | None = None  # training samples per epoch [-]
     steps_per_epoch: int | None = None
-    validation_samples: int | None = None
+    validation_samples: int | None = None  # evaluated after every epoch; None also if there are none [-]
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
@@ -109,10 +100,7 @@ def _count_samples(data: Any) -> int:
 
 
 def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
-    """Return the number of samples evaluated after every epoch; None if unknown [-].
-
-    With `validation_freq`, the mean number per epoch.
-    """
+    """Return the samples evaluated after every epoch, with `validation_freq` in the mean; None if unknown [-]."""
     samples: int | None
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
@@ -165,7 +153,10 @@ def _read_first_batch(data: Any) -> tuple[Any, int | None]:
         if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):
             count = int(data.cardinality())  # negative: infinite or unknown
             return next(iter(data.take(1))), count if count >= 0 else None
-        return next(iter(data)), _count_batches(data)
+        first, length = next(iter(data)), None
+        with suppress(TypeError):
+            length = len(data)
+        return first, length
     except StopIteration:
         raise CaptureError("the data given to fit() has no batch", hint=f"pass {EVERY_KIND}") from None
     except TypeError as error:
@@ -173,13 +164,6 @@ def _read_first_batch(data: Any) -> tuple[Any, int | None]:
             f"cannot read the data given to fit() ({type(data).__name__}): {to_one_line(error)}",
             hint=f"pass {EVERY_KIND}",
         ) from error
-
-
-def _count_batches(data: Any) -> int | None:
-    try:
-        return len(data)
-    except TypeError:
-        return None
 
 
 # --- shapes and types -------------------------------------------------------------------------------------
@@ -211,16 +195,14 @@ def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     Of known targets, those that are one-hot take the dense cross-entropy.
     """
     outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
+
+    def choose(output: Any, target: ArraySpec | None) -> str:
+        loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
+        dense = target is not None and target.shape[-1:] == tuple(output.shape[-1:])
+        return loss.removeprefix("sparse_") if dense else loss
+
     known = targets if len(targets) == len(outputs) else [None] * len(outputs)
-    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(outputs, known, strict=True)]
-    return keras.tree.pack_sequence_as(output, losses)
-
-
-def _choose_output_loss(model: Any, output: Any, target: ArraySpec | None) -> str:
-    loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
-    if loss.startswith("sparse") and target is not None and target.shape[-1:] == tuple(output.shape[-1:]):
-        return "categorical_crossentropy"
-    return loss
+    return keras.tree.pack_sequence_as(output, list(map(choose, outputs, known)))
 
 
 def find_activation(model: Any, output: Any) -> str:
@@ -246,29 +228,23 @@ def build_target_specs(model: Any, output: Any) -> SpecTree:
     if model.loss is None:
         return None
     flat = keras.tree.flatten(output)
-    losses = _get_loss_by_output(model, len(flat))
-    specs = [_build_target(loss, out) for loss, out in zip(losses, flat, strict=True)]
-    return keras.tree.pack_sequence_as(output, specs)
-
-
-def _get_loss_by_output(model: Any, outputs: int) -> list[Any]:
+    losses = [model.loss] * len(flat)
     if isinstance(model.loss, dict):
         names = list(getattr(model, "output_names", None) or model.loss)
-        if set(names) != set(model.loss) and len(model.loss) == outputs:
+        if set(names) != set(model.loss) and len(model.loss) == len(flat):
             names = list(model.loss)
-        return [model.loss.get(name) for name in names]
-    if isinstance(model.loss, (list, tuple)):
-        return list(model.loss)
-    return [model.loss] * outputs
-
-
-def _build_target(loss: Any, output: Any) -> ArraySpec:
-    names = (loss, getattr(loss, "name", ""), getattr(loss, "__name__", ""), type(loss).__name__)
-    sparse = any("sparse" in str(name).lower() for name in names)
-    shape = tuple(output.shape[1:])
-    if None in shape:
-        raise UsageError(f"an output has no fixed shape: {tuple(output.shape)}", hint="fix the input's shape")
-    return ArraySpec(shape[:-1], "int32") if sparse else ArraySpec(shape, "float32")
+        losses = [model.loss.get(name) for name in names]
+    elif isinstance(model.loss, (list, tuple)):
+        losses = list(model.loss)
+    specs = []
+    for loss, out in zip(losses, flat, strict=True):
+        known = (loss, getattr(loss, "name", ""), getattr(loss, "__name__", ""), type(loss).__name__)
+        shape = tuple(out.shape[1:])
+        if None in shape:
+            raise UsageError(f"an output has no fixed shape: {tuple(out.shape)}", hint="fix the input's shape")
+        is_sparse = any("sparse" in str(name).lower() for name in known)
+        specs.append(ArraySpec(shape[:-1], "int32") if is_sparse else ArraySpec(shape, "float32"))
+    return keras.tree.pack_sequence_as(output, specs)
 
 
 def validate_names(*, loss: str | None, optimizer: str | None) -> None:

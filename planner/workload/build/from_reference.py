@@ -1,4 +1,8 @@
-"""Construction of a Keras model from a function, an application or a preset."""
+"""Construction of a Keras model from a function, an application or a preset of Keras Hub, without its weights.
+
+Keras Hub's package has the names of its presets; their configurations lie beside the weights. They are read from
+gpuplan's own table (`profiles/keras_hub_presets.toml`), from Kaggle's cache, or from a folder that the user names.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import tomllib
 from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,27 +21,24 @@ from typing import Any
 import keras
 
 from ...errors import GpuplanError, UsageError, near_names_hint
+from ...limits import MAX_BATCH_SIZE, require_count
+from ...records import parse_json
 from ..errors import CaptureError, build_user_code_error
 from ..reference import KERAS_HUB, Reference
-from .keras_hub_preset import build_preset
-from .saved_model import build_saved_model
+from .saved_model import build_saved_model, replace_dtype_policy, require_no_code
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
-    """Build the model of a reference other than a script; `precision` takes the place of a saved model's own."""
-    if reference.kind == "application":
-        return build_application(reference)
-    if reference.kind == "saved_model" and reference.path is not None:
-        return build_saved_model(reference.path, precision=precision)
-    return build_function(reference, folder=base)
-
-
-def build_application(reference: Reference) -> Any:
-    """Build a model of `keras.applications`, or a preset of Keras Hub, without pretrained weights.
+    """Build the model of a reference other than a script; `precision` takes the place of a saved model's own.
 
     Raises:
-        UsageError: Unknown application (listing similar names), or invalid arguments.
+        UsageError: Unknown application, file, module or function, or invalid arguments.
+        CaptureError: The user's code failed.
     """
+    if reference.kind == "saved_model" and reference.path is not None:
+        return build_saved_model(reference.path, precision=precision)
+    if reference.kind != "application":
+        return _build_function(reference, folder=base)
     if reference.module == KERAS_HUB:
         return build_preset(reference)
     rooms = keras.applications
@@ -44,7 +48,7 @@ def build_application(reference: Reference) -> Any:
             f"unknown Keras application `{reference.name}`",
             hint=near_names_hint(reference.name, known, see_all="python -c 'help(\"keras.applications\")'"),
         )
-    constructor = getattr(keras.applications, reference.name)
+    constructor = getattr(rooms, reference.name)
     arguments = {**reference.arguments, "weights": None}
     _check_arguments(constructor, arguments, name=reference.text)
     try:
@@ -53,13 +57,8 @@ def build_application(reference: Reference) -> Any:
         raise build_user_code_error(error, name=reference.text, doing="cannot be built", folders=()) from error
 
 
-def build_function(reference: Reference, *, folder: Path) -> Any:
-    """Import a file or module, sought first in a folder, and call its function, which must return a Keras model.
-
-    Raises:
-        UsageError: Unknown module or function, invalid arguments, or a result that is not a model.
-        CaptureError: The user's code failed.
-    """
+def _build_function(reference: Reference, *, folder: Path) -> Any:
+    """Import a file or module, sought first in a folder, and call its function, which returns a Keras model."""
     home = reference.path.parent if reference.path is not None else folder
     sys.path.insert(0, str(home))
     try:
@@ -73,30 +72,30 @@ def build_function(reference: Reference, *, folder: Path) -> Any:
     except Exception as error:
         folders = (str(home),)
         raise build_user_code_error(error, name=reference.text, doing="failed", folders=folders) from error
-    return _require_model(model, reference.text)
+    if isinstance(model, keras.Model):
+        return model
+    raise UsageError(
+        f"`{reference.text}` returned {type(model).__name__}, not a keras.Model",
+        hint="name a function that returns the model, compiled or not",
+    )
 
 
 def _find_function(reference: Reference) -> Callable[..., Any]:
-    module = _import_file(reference.path) if reference.path is not None else _import_module(reference)
+    path, where = reference.path, reference.module
+    if path is None:
+        module = _import_module(reference)
+    else:
+        where, spec = path.name, importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"cannot import `{where}`", hint="give a Python file ending in `.py`")
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     function = getattr(module, reference.name, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
     known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    where = reference.path.name if reference.path is not None else reference.module
-    raise UsageError(
-        f"no function `{reference.name}` in `{where}`",
-        hint=near_names_hint(reference.name, known, see_all=f"grep -n 'def ' {where}"),
-    )
-
-
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"cannot import `{path.name}`", hint="give a Python file ending in `.py`")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    hint = near_names_hint(reference.name, known, see_all=f"grep -n 'def ' {where}")
+    raise UsageError(f"no function `{reference.name}` in `{where}`", hint=hint)
 
 
 def _import_module(reference: Reference) -> ModuleType:
@@ -121,10 +120,180 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
         ) from None
 
 
-def _require_model(model: Any, name: str) -> Any:
-    if isinstance(model, keras.Model):
-        return model
+# --- presets of Keras Hub ------------------------------------------------------------------------------------
+
+# Importing TensorFlow takes 7 s of 9 s; Keras Hub treats one that is missing as not installed, and so do its
+# models (`try_import_tensorflow` in keras_hub/src/utils/tensor_utils.py, Keras Hub 0.32).
+LEFT_OUT = ("tensorflow", "tensorflow_text")
+
+
+def import_keras_hub() -> ModuleType:
+    """Return Keras Hub, imported without TensorFlow if it is not imported yet and Keras runs on another backend.
+
+    Its models are the same; tokenizers and preprocessors, which a preset is built without, fail for lack of it.
+
+    Raises:
+        ImportError: Keras Hub is not installed.
+    """
+    if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
+        return importlib.import_module("keras_hub")
+    before = set(sys.modules)
+    hidden = [name for name in LEFT_OUT if name not in before]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
+    try:
+        return importlib.import_module("keras_hub")
+    except Exception:  # a version that needs TensorFlow; it says so in various ways
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == "keras_hub":
+                del sys.modules[name]
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
+    return importlib.import_module("keras_hub")
+
+
+CONFIG = "config.json"
+DEFAULT_TASK = "CausalLM"
+BARE = "Backbone"
+MODES = ("int8", "int4")
+OWN = {"lora_rank", "lora_target_layer_names", "quantize", "sequence_length", "task"}
+
+
+def build_preset(reference: Reference) -> Any:
+    """Build the model of a preset: its language model if the family has one, else its backbone.
+
+    Args:
+        reference: Reference to a preset or a folder. Its arguments: `task`, one of Keras Hub's, or `Backbone`;
+            `sequence_length` [tokens]; `quantize`, `lora_rank` and `lora_target_layer_names` of its backbone; all
+            others are the task's own.
+
+    Raises:
+        UsageError: Keras Hub is not installed, the configuration is not here, or an argument does not fit.
+    """
+    try:
+        keras_hub = import_keras_hub()
+    except ImportError as error:
+        raise UsageError(
+            f"`{reference.text}` needs Keras Hub: {error}", hint="`pip install 'gpuplan[keras-hub]'`"
+        ) from None
+    arguments, text = dict(reference.arguments), reference.text
+    task, mode, targets = (arguments.pop(name, None) for name in ("task", "quantize", "lora_target_layer_names"))
+    length, rank = (arguments.pop(name, None) for name in ("sequence_length", "lora_rank"))
+    for name, count in (("sequence_length", length), ("lora_rank", rank)):
+        if count is not None:
+            require_count(count, what=name, most=MAX_BATCH_SIZE, example="512")
+    try:
+        backbone = _build_backbone(keras_hub, reference)
+        if mode not in (None, *MODES):
+            raise UsageError(f"`{text}`: unknown quantization `{mode}`", hint=f"give {' or '.join(MODES)}")
+        if mode is not None:
+            backbone.quantize(mode)
+        _enable_lora(backbone, rank, targets, text=text)
+        model = _build_task(keras_hub, backbone, task, arguments, text=text)
+        return _fix_length(model, length, text=text)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise build_user_code_error(error, name=text, doing="cannot be built", folders=()) from error
+
+
+def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) -> None:
+    """Freeze a backbone except for adaptations of its layers with given names, by default as Keras Hub does it."""
+    if targets is not None and rank is None:
+        raise UsageError(f"`{text}`: `lora_target_layer_names` needs `lora_rank`", hint="e.g. `lora_rank=8`")
+    if rank is None:
+        return
+    names = str(targets).split(",") if targets is not None and not isinstance(targets, list) else targets
+    layers = backbone._flatten_layers(include_self=False)
+    known = {layer.name for layer in layers if layer.weights and hasattr(layer, "enable_lora")}
+    for name in names or ():
+        if name not in known:
+            own = ", ".join(sorted(known))
+            raise UsageError(f"`{text}`: no layer `{name}` takes LoRA", hint=f"its layers that do are {own}")
+    backbone.enable_lora(rank, names)
+
+
+@cache
+def read_known_configs() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return class of the backbone and its arguments by preset, of gpuplan's own table."""
+    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["preset"]
+    return {name: (row["backbone"], row["config"]) for row in rows for name in row["names"]}
+
+
+def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
+    path = reference.path or _find_cached_config(keras_hub, reference.name)
+    if path is not None:  # in the precision of this process
+        saved = parse_json(path.read_bytes())
+        require_no_code(saved, name=str(path))
+        saved = replace_dtype_policy(saved, keras.config.dtype_policy().name)
+        return keras.saving.deserialize_keras_object(saved, safe_mode=True)
+    known, registered = read_known_configs(), keras_hub.models.Backbone.presets
+    if reference.name in known:
+        kind, config = known[reference.name]
+        return getattr(keras_hub.models, kind)(**config)
+    if reference.name in registered:
+        loaded = f'keras_hub.models.Backbone.from_preset("{reference.name}", load_weights=False)'
+        raise UsageError(
+            f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle",
+            hint=f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`",
+        )
+    see_all = "python -c 'import keras_hub; print(*keras_hub.models.Backbone.presets)'"
+    hint = near_names_hint(reference.name, sorted({*known, *registered}), see_all=see_all)
+    raise UsageError(f"unknown preset of Keras Hub `{reference.name}`", hint=hint)
+
+
+def _find_cached_config(keras_hub: Any, name: str) -> Path | None:
+    """Return the configuration of a preset in Kaggle's cache, or None."""
+    handle = keras_hub.models.Backbone.presets.get(name, {}).get("kaggle_handle", "")
+    if not handle.startswith("kaggle://"):
+        return None
+    from kagglehub.config import get_cache_folder
+
+    path = Path(get_cache_folder()) / "models" / handle.removeprefix("kaggle://") / CONFIG
+    return path if path.is_file() else None
+
+
+def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
+    """Put a backbone under the head of a task."""
+    wanted = name or DEFAULT_TASK
+    kinds = (kind for kind in vars(keras_hub.models).values() if isinstance(kind, type))
+    tasks: dict[str, Any] = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
+    base = tasks.get(wanted)
+    fitting = [
+        task for task in tasks.values() if base and issubclass(task, base) and task.backbone_cls is type(backbone)
+    ]
+    if fitting:
+        own = set(inspect.signature(fitting[0]).parameters) - {"backbone", "preprocessor", "kwargs"}
+        for unknown in (one for one in arguments if one not in own):  # which Keras Hub ignores
+            message = f"`{text}`: {fitting[0].__name__} has no argument `{unknown}`"
+            raise UsageError(message, hint=f"it takes {', '.join(sorted(OWN | own))}")
+        return fitting[0](backbone=backbone, preprocessor=None, **arguments)
+    if name in (None, BARE) and not arguments:
+        return backbone
+    known = sorted(task.__base__.__name__ for task in tasks.values() if task.backbone_cls is type(backbone))
     raise UsageError(
-        f"`{name}` returned {type(model).__name__}, not a keras.Model",
-        hint="name a function that returns the model, compiled or not",
+        f"`{text}`: {type(backbone).__name__} has no task `{wanted}`",
+        hint=f"give `?task=` with one of {', '.join([*known, BARE])}",
     )
+
+
+def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
+    """Return the model with inputs of a fixed length; text has no length of its own."""
+    if not any(None in tensor.shape[1:] for tensor in model.inputs):
+        return model
+    if length is None:
+        raise UsageError(
+            f"`{text}` does not say how long its sequences are",
+            hint=f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`",
+        )
+    inputs = keras.tree.map_structure(
+        lambda tensor: keras.Input(
+            tuple(length if size is None else size for size in tensor.shape[1:]),
+            dtype=tensor.dtype,
+            name=tensor.name,
+        ),
+        model.input,
+    )
+    fixed = keras.Model(inputs, model(inputs))
+    if model.compiled:
+        fixed.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=model.jit_compile)
+    return fixed

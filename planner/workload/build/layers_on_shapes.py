@@ -23,99 +23,83 @@ CALIBRATED = ("gptq", "awq")
 
 @contextmanager
 def change_layers_on_shapes() -> Iterator[None]:
-    """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
-    with replacing(*_iter_wrapped_methods()):
+    """Let layers that are created in this context be quantized and adapted without values; JAX backend only.
+
+    Models are left out: their methods call those of their layers.
+    """
+    pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
+    wrapped: list[tuple[type, str, Callable[..., None]]] = []
+    while pending:
+        owner = pending.pop()
+        if owner not in seen:
+            seen.add(owner)
+            pending += owner.__subclasses__()
+            own = vars(owner)
+            wrapped += [(owner, name, _wrap(own[name], run)) for name, run in _INSTEAD.items() if name in own]
+    with replacing(*wrapped):
         yield
 
 
-def _iter_wrapped_methods() -> Iterator[tuple[type, str, Callable[..., None]]]:
-    """Yield every layer class with the names of the methods that it defines itself, and what replaces them.
+def _wrap(method: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        run(method, *args, **kwargs)
 
-    Models are left out: theirs call those of their layers.
-    """
-    pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
-    while pending:
-        owner = pending.pop()
-        if owner in seen:
-            continue
-        seen.add(owner)
-        pending += owner.__subclasses__()
-        own = vars(owner)
-        yield from ((owner, name, wrap(own[name])) for name, wrap in _WRAPPERS.items() if name in own)
+    return wrapped
 
 
-def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `quantize()` that runs while JAX traces: weights are drawn and rounded as shapes, and not assigned.
+def _quantize(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `quantize()` while JAX traces: weights are drawn and rounded as shapes, and not assigned.
 
     Quantizers of the user's own that need arrays of NumPy get values.
     """
+    from keras.src import backend, quantizers
 
-    @functools.wraps(method)
-    def quantize(*args: Any, **kwargs: Any) -> None:
-        from keras.src import backend, quantizers
+    def pack(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
+        """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with it and the old length."""
+        shape = list(unpacked.shape)
+        shape[axis] = (shape[axis] + 1) // 2
+        return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
 
-        def run() -> None:
-            with keras.StatelessScope():
-                method(*args, **kwargs)
-
-        try:
-            with replacing(
-                (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
-                (backend, "convert_to_numpy", backend.convert_to_tensor),
-                (quantizers, "pack_int4", _pack_as_shape),
-                (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
-            ):
-                jax.eval_shape(run)
-        except jax.errors.TracerArrayConversionError:
+    def run() -> None:
+        with keras.StatelessScope():
             method(*args, **kwargs)
 
-    return quantize
+    try:
+        with replacing(
+            (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
+            (backend, "convert_to_numpy", backend.convert_to_tensor),
+            (quantizers, "pack_int4", pack),
+            (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
+        ):
+            jax.eval_shape(run)
+    except jax.errors.TracerArrayConversionError:
+        method(*args, **kwargs)
 
 
-def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `enable_lora()` that unpacks int4 weights as shapes."""
+def _enable_lora(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `enable_lora()` with int4 weights unpacked as symbolic tensors, like Keras's `unpack_int4`."""
+    from keras.src import quantizers
 
-    @functools.wraps(method)
-    def enable_lora(*args: Any, **kwargs: Any) -> None:
-        from keras.src import quantizers
+    def unpack(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
+        shape = list(packed.shape)
+        shape[axis] = orig_len
+        return keras.KerasTensor(shape, dtype)
 
-        with replacing((quantizers, "unpack_int4", _unpack_as_shape)):
-            method(*args, **kwargs)
-
-    return enable_lora
-
-
-def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
-    """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with that shape and the old length."""
-    shape = list(unpacked.shape)
-    shape[axis] = (shape[axis] + 1) // 2
-    return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
+    with replacing((quantizers, "unpack_int4", unpack)):
+        method(*args, **kwargs)
 
 
-def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
-    """Return a symbolic tensor in the shape of Keras's `unpack_int4`."""
-    shape = list(packed.shape)
-    shape[axis] = orig_len
-    return keras.KerasTensor(shape, dtype)
+def _build_quantized(
+    method: Callable[..., None], layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any
+) -> None:
+    """Run `quantized_build()`, and refuse weights which Keras rounds by the activations of given data."""
+    if mode in CALIBRATED:
+        raise UsageError(
+            f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
+            hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
+        )
+    method(layer, shape, mode, *args, **kwargs)
 
 
-def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:
-    """Return `quantized_build()` that refuses weights which Keras rounds by the activations of given data."""
-
-    @functools.wraps(method)
-    def quantized_build(layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any) -> None:
-        if mode in CALIBRATED:
-            raise UsageError(
-                f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
-                hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
-            )
-        method(layer, shape, mode, *args, **kwargs)
-
-    return quantized_build
-
-
-_WRAPPERS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
-    "quantize": _quantize_on_shapes,
-    "enable_lora": _adapt_on_shapes,
-    "quantized_build": _refuse_calibration,
-}
+_INSTEAD = {"quantize": _quantize, "enable_lora": _enable_lora, "quantized_build": _build_quantized}

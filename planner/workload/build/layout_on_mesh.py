@@ -6,14 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import keras
 
 from ..keras_layers import group_variables
 from ..model import DeviceLayout, Strategy
-from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Placement, Shape, Spec
+from ..ops import Mode
+from ..trace.division.spec import UNDIVIDED, Axis, Placement, Shape, Spec
 from ..trace.jax.step import build_device_layout
 
 
@@ -25,43 +26,31 @@ def get_distribution_name(strategy: Strategy | None) -> str:
     return "" if known is None else type(known).__name__
 
 
-def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
+def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
     """Return the placement of a built model's variables by the current distribution; None without one."""
     distribution = keras.distribution.distribution()
     if distribution is None or keras.backend.backend() != "jax":
         return None
     mesh = distribution.device_mesh
     sizes = {str(name): int(size) for name, size in zip(mesh.axis_names, mesh.shape, strict=True) if size > 1}
-    held = group_variables(model, train=mode == "train")
-    samples = distribution.get_data_layout((1,)).axes[0]
-    specs = {id(one): _find_spec(distribution, one, sizes) for group in held for one in group}
-    return Placement(
-        mesh=MeshAxes(sizes=sizes, replicas=frozenset(_list_names(samples)) & sizes.keys()),
-        divided={key: spec for key, spec in specs.items() if any(spec)},
-    )
 
+    def list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
+        return tuple(name for name in ((entry,) if isinstance(entry, str) else entry or ()) if name in sizes)
 
-def _find_spec(distribution: Any, variable: Any, sizes: dict[str, int]) -> tuple[Axes, ...]:
-    """Return the division of a variable along axes of several devices."""
-    layout = distribution.get_variable_layout(variable)
-    sharding = getattr(layout, "backend_layout", layout)
-    entries = [*sharding.spec, *(None for _ in range(len(variable.shape) - len(sharding.spec)))]
-    return tuple(
-        tuple(Axis(name, sizes[name]) for name in _list_names(entry) if name in sizes) for entry in entries
-    )
-
-
-def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (entry,) if isinstance(entry, str) else tuple(entry or ())
+    specs = {}
+    for variable in (one for group in group_variables(model, train=mode == "train") for one in group):
+        layout = distribution.get_variable_layout(variable)
+        stated = getattr(layout, "backend_layout", layout).spec
+        entries = (*stated, *(None for _ in range(len(variable.shape) - len(stated))))
+        spec = tuple(tuple(Axis(name, sizes[name]) for name in list_names(entry)) for entry in entries)
+        if any(spec):
+            specs[id(variable)] = spec
+    replicas = frozenset(list_names(distribution.get_data_layout((1,)).axes[0]))
+    return Placement(sizes=sizes, replicas=replicas, divided=specs)
 
 
 def build_script_layout(
-    model: Any,
-    placement: Placement | None,
-    *,
-    mode: Literal["train", "infer"],
-    states_devices: bool,
-    strategy: Strategy | None = None,
+    model: Any, placement: Placement | None, *, mode: Mode, states_devices: bool, strategy: Strategy | None = None
 ) -> DeviceLayout | None:
     """Return the layout of a model under the distribution of the user's code; None without one.
 
@@ -69,12 +58,12 @@ def build_script_layout(
     """
     if strategy is not None:
         sizes = {} if strategy.devices is None else {"replica": strategy.devices}
-        copies = Placement(mesh=MeshAxes(sizes=sizes, replicas=frozenset(sizes)), divided={})
+        copies = Placement(sizes=sizes, replicas=frozenset(sizes))
         layout = build_device_layout(model, copies, mode=mode, takes_all=strategy.devices is None)
         return replace(layout, keeps_batch=strategy.keeps_batch)
     if placement is None:
         return None
-    takes_all = placement.devices == jax.device_count() and not states_devices
+    takes_all = prod(placement.sizes.values()) == jax.device_count() and not states_devices
     return build_device_layout(model, placement, mode=mode, takes_all=takes_all)
 
 
@@ -85,7 +74,7 @@ TABLE = "embeddings"
 RETURNING = re.compile(r"(out|proj|down|o_proj|fc2|wo|dense_2)(put)?(_dense|_proj|_layer)?\d*$")
 
 
-def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"]) -> Placement:
+def place_in_parts(model: Any, devices: int, *, mode: Mode) -> Placement:
     """Return the placement of a model's variables for tensor parallelism over some devices.
 
     A variable of which no dimension can be divided evenly is held as a whole, like all of layers other than
@@ -93,16 +82,17 @@ def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"])
     """
     specs: dict[int, Spec] = {}
     if devices == 1:
-        return Placement(mesh=MeshAxes(sizes={}), divided=specs)
+        return Placement(sizes={})
     for layer in model._flatten_layers(include_self=False, recursive=True):
         specs.update(_divide_layer(layer, devices))
     if mode == "train":
         named = {one.path.replace("/", "_"): one for one in model.trainable_variables if id(one) in specs}
         for state in model.optimizer.variables:
-            owner = _find_owner(state, named)
-            if owner is not None:
-                specs[id(state)] = specs[id(owner)]
-    return Placement(mesh=MeshAxes(sizes={AXIS: devices}), divided=specs)
+            name = state.name.replace("/", "_")
+            owners = [key for key, one in named.items() if name.startswith(f"{key}_") and one.shape == state.shape]
+            if owners:
+                specs[id(state)] = specs[id(named[max(owners, key=len)])]
+    return Placement(sizes={AXIS: devices}, divided=specs)
 
 
 def _divide_layer(layer: Any, devices: int) -> dict[int, Spec]:
@@ -117,30 +107,24 @@ def _divide_layer(layer: Any, devices: int) -> dict[int, Spec]:
     if dim is None or (kernel.path.endswith(TABLE) and not is_table):
         return {}
     rank = len(kernel.shape)
-    found = {id(kernel): _build_spec(rank, dim, devices)}
-    for other in variables:
-        if other is kernel:
-            continue
+    places = [(kernel, dim)]
+    for other in (one for one in variables if one is not kernel):
         at = len(other.shape) - (rank - dim)  # biases and factors end with the same dimensions as the kernel
         if is_table and len(other.shape) == rank:  # a second table, from features to rows
             at = rank - 1
         if 0 <= at < len(other.shape) and other.shape[at] == kernel.shape[dim]:
-            found[id(other)] = _build_spec(len(other.shape), at, devices)
-    return found
-
-
-def _build_spec(rank: int, dim: int, devices: int) -> Spec:
-    return tuple((Axis(AXIS, devices),) if at == dim else UNDIVIDED for at in range(rank))
+            places.append((other, at))
+    parts = (Axis(AXIS, devices),)
+    return {
+        id(one): tuple(parts if dim == at else UNDIVIDED for dim in range(len(one.shape))) for one, at in places
+    }
 
 
 def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table: bool = False) -> int | None:
     """Return the dimension along which devices divide the kernel of a product or a table; None for none.
 
-    Args:
-        shape: Shape of the kernel: (inputs, outputs), or with heads and their size in the place of one of them.
-        name: Name of its layer, which tells square kernels apart.
-        devices: Number of parts [-].
-        is_table: Whether it is a look-up table: (rows, features).
+    A kernel is (inputs, outputs), or has heads and their size in the place of one of them; the name of its layer
+    tells square ones apart. A look-up table is (rows, features).
 
     Example:
         >>> choose_divided_dimension((512, 2048), name="dense", devices=4)
@@ -160,10 +144,3 @@ def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table:
         returns = inputs > outputs or (inputs == outputs and RETURNING.search(name) is not None)
         dim = 0 if returns else 1
     return None if dim is None or shape[dim] % devices else dim
-
-
-def _find_owner(state: Any, named: dict[str, Any]) -> Any | None:
-    """Return the variable that a variable of the optimizer belongs to, by name and shape; None for none."""
-    name = state.name.replace("/", "_")
-    owners = [key for key, one in named.items() if name.startswith(f"{key}_") and one.shape == state.shape]
-    return named[max(owners, key=len)] if owners else None

@@ -49,28 +49,30 @@ def _get_policy_name(layer: Any) -> str:
     return str((policy[layer.path] if is_map else policy).name)
 
 
-def note_nothing_trained(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
-    """Return a note on a training step that changes no variable; empty for others."""
-    if options.mode == "infer" or model.trainable_weights:
-        return ()
-    return ("no variable is trainable: the step only computes the loss",)
+def note_model(model: Any, ops: Sequence[Op], options: WorkloadOptions) -> Iterator[str]:
+    """Yield notes on a model: attention with dropout, nothing to train, a gradient that Keras does not pass.
 
-
-def note_lost_gradient(model: Any, ops: Sequence[Op], options: WorkloadOptions) -> tuple[str, ...]:
-    """Return a note on look-up tables in int8 that also compute logits; empty without any in training.
-
-    Keras 3.15 rounds their inputs and gives the product no gradient of its own, unlike other layers in int8
+    With dropout, Keras 3.15 computes and stores the scores of attention. Of look-up tables in int8 that also
+    compute logits, it rounds the inputs and gives the product no gradient of its own, unlike other layers in int8
     (keras/src/layers/core/reversible_embedding.py, `_int8_call`): only that of the scale is left.
     """
+    layers = list(model._flatten_layers())
+    kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+    attention = [layer for layer in layers if isinstance(layer, kinds)]
+    dropped = sum(bool(getattr(layer, "_dropout", 0) or getattr(layer, "dropout", 0)) for layer in attention)
+    if dropped:
+        yield f"attention is not fused: {dropped} of {len(attention)} attention layers have dropout"
     if options.mode == "infer":
-        return ()
+        return
+    if not model.trainable_weights:
+        yield "no variable is trainable: the step only computes the loss"
     multiplied = {op.layer.rpartition("/")[2] for op in ops if op.kind is OpKind.DOT and op.dtype == "int8"}
-    return tuple(
-        f"Keras passes hardly a gradient through the int8 logits of `{layer.name}`: the layers before it do not "
-        "learn; int4 passes one"
-        for layer in model._flatten_layers()
-        if type(layer).__name__ == "ReversibleEmbedding" and layer.name in multiplied
-    )
+    for layer in layers:
+        if type(layer).__name__ == "ReversibleEmbedding" and layer.name in multiplied:
+            yield (
+                f"Keras passes hardly a gradient through the int8 logits of `{layer.name}`: the layers before it "
+                "do not learn; int4 passes one"
+            )
 
 
 def find_layer_sizes(model: Any) -> LayerSizes:
@@ -97,12 +99,14 @@ def _iter_variables(model: Any) -> Iterator[list[Any]]:
         if isinstance(layer, keras.Model):
             yield from _iter_variables(layer)
         else:
-            yield [one for part in layer._flatten_layers() for one in _list_parameters(part)]
-
-
-def _list_parameters(layer: Any) -> list[Any]:
-    quantized = layer.quantization_mode in ("int8", "int4")
-    return [*layer._trainable_variables, *(layer._non_trainable_variables if quantized else ())]
+            yield [
+                one
+                for part in layer._flatten_layers()
+                for one in (
+                    *part._trainable_variables,
+                    *(part._non_trainable_variables if part.quantization_mode in ("int8", "int4") else ()),
+                )
+            ]
 
 
 NAME = "gradient_accumulation_steps"
@@ -115,25 +119,12 @@ def updating_in_every_step(model: Any) -> Iterator[int]:
     Keras updates in one branch of a condition that is known on the device alone; without it, the update can be
     traced. The sums of gradients stay among the optimizer's variables.
     """
-    known = [(one, getattr(one, NAME, None)) for one in _iterate_optimizers(model)]
-    accumulating = [(one, steps) for one, steps in known if steps]
-    with replacing(*((one, NAME, None) for one, _ in accumulating)):
-        yield accumulating[0][1] if accumulating else 1
-
-
-def _iterate_optimizers(model: Any) -> Iterator[Any]:
-    """Yield the optimizers of a model, and those inside them (`LossScaleOptimizer`)."""
-    pending = list_optimizers(model)
-    while pending:
-        yield (one := pending.pop(0))
-        pending += [inner for inner in (getattr(one, "inner_optimizer", None),) if inner is not None]
-
-
-def note_accumulation(steps: int) -> tuple[str, ...]:
-    """Return a note on an optimizer that does not update in every step; empty for one that does."""
-    if steps == 1:
-        return ()
-    return (f"the optimizer updates once in {steps} steps of `fit()` (`{NAME}={steps}`)",)
+    outer = list_optimizers(model)
+    inner = (getattr(one, "inner_optimizer", None) for one in outer)  # of a `LossScaleOptimizer`
+    accumulating = [one for one in (*outer, *inner) if getattr(one, NAME, None)]
+    steps = getattr(accumulating[0], NAME) if accumulating else 1
+    with replacing(*((one, NAME, None) for one in accumulating)):
+        yield steps
 
 
 RECOMPUTED = (

@@ -32,7 +32,9 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
     Raises:
         UsageError: The file is not a Keras model, contains code, or needs custom classes.
     """
-    config, training = _read_hdf5(path) if path.suffix != ".keras" else (_read_archive(path), None)
+    config, training = _read_archive(path) if path.suffix == ".keras" else _read_hdf5(path)
+    if not isinstance(config, dict):
+        raise UsageError(f"`{path.name}` describes no model", hint=BY_FUNCTION)
     for part in (config, training):
         require_no_code(part, name=path.name)
     if precision is not None:
@@ -40,8 +42,12 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
     faults = (ValueError, TypeError, KeyError, AttributeError, ImportError)
     with _refusing(f"`{path.name}` cannot be built", *faults):
         if path.suffix == ".keras":
-            return _build_from_config(config)
-        return _build_from_legacy_config(config, training)
+            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+        else:
+            model = _build_from_legacy_config(config, training)
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"it describes a {type(model).__name__}, not a model")
+        return model
 
 
 @contextmanager
@@ -53,14 +59,11 @@ def _refusing(what: str, *faults: type[Exception], hint: str = BY_FUNCTION) -> I
         raise UsageError(f"{what}: {to_one_line(error)}", hint=hint) from error
 
 
-def _read_archive(path: Path) -> dict[str, Any]:
+def _read_archive(path: Path) -> tuple[Any, None]:
     faults = (zipfile.BadZipFile, KeyError, ValueError, OSError)
-    again = SAVE_AGAIN.format(name=path.name)
-    with _refusing(f"`{path.name}` is not a .keras file", *faults, hint=again), zipfile.ZipFile(path) as archive:
-        with archive.open("config.json") as file:  # which may unpack to far more than the archive has
-            text = file.read(MOST_BYTES + 1)
-        config = _parse(text)
-    return _require_object(config, path)
+    refusing = _refusing(f"`{path.name}` is not a .keras file", *faults, hint=SAVE_AGAIN.format(name=path.name))
+    with refusing, zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
+        return _parse(file.read(MOST_BYTES + 1)), None  # which may unpack to far more than the archive has
 
 
 def _parse(text: str | bytes) -> Any:
@@ -69,7 +72,8 @@ def _parse(text: str | bytes) -> Any:
     return parse_json(text)
 
 
-def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _read_hdf5(path: Path) -> tuple[Any, Any]:
+    """Return the configurations of the model and of its training; None for one that is not compiled."""
     import h5py  # type: ignore[import-untyped]
 
     again = SAVE_AGAIN.format(name=path.name)
@@ -78,14 +82,7 @@ def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
     with _refusing(f"the model in `{path.name}` cannot be read", ValueError):
-        parsed = _parse(config), None if training is None else _parse(training)
-    return _require_object(parsed[0], path), parsed[1]
-
-
-def _require_object(config: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(config, dict):
-        raise UsageError(f"`{path.name}` describes no model", hint=BY_FUNCTION)
-    return config
+        return _parse(config), None if training is None else _parse(training)
 
 
 def require_no_code(config: Any, *, name: str) -> None:
@@ -122,23 +119,16 @@ def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _iter_objects(copy):
         inner = node.get("config")
-        if isinstance(inner, dict) and "trainable" in inner and "dtype" in inner:
-            inner["dtype"] = _replace_policy(inner["dtype"], policy)
+        if not isinstance(inner, dict) or not {"trainable", "dtype"} <= inner.keys():
+            continue
+        dtype = inner["dtype"]
+        if not isinstance(dtype, dict):
+            inner["dtype"] = policy if dtype in FLOAT_POLICIES else dtype
+        elif dtype.get("class_name") == "DTypePolicy":
+            inner["dtype"] = policy
+        elif "source_name" in (dtype.get("config") or {}):
+            dtype["config"]["source_name"] = policy
     return copy
-
-
-def _replace_policy(dtype: Any, policy: str) -> Any:
-    """Return a policy in place of another one, or as the source of a quantized one; other types as they are."""
-    if not isinstance(dtype, dict):
-        return policy if dtype in FLOAT_POLICIES else dtype
-    if dtype.get("class_name") == "DTypePolicy":
-        return policy
-    inner = dtype.get("config") or {}
-    return {**dtype, "config": {**inner, "source_name": policy}} if "source_name" in inner else dtype
-
-
-def _build_from_config(config: dict[str, Any]) -> Any:
-    return _require_described_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
 
 
 def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
@@ -147,13 +137,7 @@ def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] |
     from keras.src.saving.serialization_lib import SafeModeScope
 
     with saving_options.keras_option_scope(use_legacy_config=True), SafeModeScope(True):
-        model = _require_described_model(saving_utils.model_from_config(config, custom_objects={}))
-    if training is not None:
+        model = saving_utils.model_from_config(config, custom_objects={})
+    if training is not None and isinstance(model, keras.Model):
         model.compile(**saving_utils.compile_args_from_training_config(training, {}))
-    return model
-
-
-def _require_described_model(model: Any) -> Any:
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"it describes a {type(model).__name__}, not a model")
     return model

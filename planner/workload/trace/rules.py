@@ -14,12 +14,13 @@ way cuDNN runs it: its forward pass is ``dgrad``, its input gradient is ``fprop`
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import log2, prod
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Literal
 
 from ..ops import OpKind
 
@@ -59,29 +60,19 @@ def nbytes(variable: Any) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Cost rule of a primitive.
-
-    Args:
-        kind: Kind in the table of operations.
-        role: Role in fusion.
-        flops: Function of the FLOPs of one execution [FLOP].
-        reads: Function of the bytes read from each operand, in the order of `invars` [bytes].
-        writes: Function of the bytes written to all results [bytes].
-        window: Spatial window and stride of a pooling primitive; None for everything else.
-        is_view: Predicate for equations that move no data, unlike others of their kind.
-        is_elementwise: Whether each element of the result comes from those at the same place of its operands.
-        known: Whether the work is modelled; if not, bytes follow from shapes.
-    """
+    """Cost rule of a primitive."""
 
     kind: OpKind
     role: Role
-    flops: Callable[[Equation], float] = lambda equation: 0.0
+    flops: Callable[[Equation], float] = lambda equation: 0.0  # of one execution [FLOP]
+    # bytes read from each operand, in the order of `invars`, and those written to all results [bytes]
     reads: Callable[[Equation], tuple[int, ...]] = lambda equation: tuple(map(nbytes, equation.invars))
     writes: Callable[[Equation], int] = lambda equation: sum(map(nbytes, equation.outvars))
+    # spatial window and stride of pooling
     window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
-    is_view: Callable[[Equation], bool] = lambda equation: False
-    is_elementwise: bool = False
-    known: bool = True
+    is_view: Callable[[Equation], bool] = lambda equation: False  # whether it moves no data, unlike others
+    is_elementwise: bool = False  # each element of the result comes from those at the same place of operands
+    known: bool = True  # whether the work is modelled; if not, bytes follow from shapes
 
 
 Variant = Literal["fprop", "dgrad", "wgrad"]
@@ -114,10 +105,8 @@ def build_convolution(
     """Build a convolution or one of its gradients; all three have the same FLOPs.
 
     Args:
-        variant: Forward pass, input gradient, or weight gradient.
         batch: Samples [-].
         image, output, kernel: Spatial sizes of the layer's input, output and window [-].
-        channels_in, channels_out, groups: Channels and groups of the layer [-].
         facts: Stride and dilation of the window [-], and whether channels are the last axis of the image.
     """
     first, second, window = channels_in // groups, channels_out // groups, prod(kernel)
@@ -148,8 +137,8 @@ def describe_dot(equation: Equation, *, variant: str) -> Product:
     left, right = (get_shape(variable) for variable in equation.invars[:2])
     k = prod(left[axis] for axis in left_contracted)
     batch = prod(left[axis] for axis in left_batch)
-    m = _compute_free_size(left, left_contracted, left_batch)
-    n = _compute_free_size(right, right_contracted, right_batch)
+    m = prod(size for axis, size in enumerate(left) if axis not in (*left_contracted, *left_batch))
+    n = prod(size for axis, size in enumerate(right) if axis not in (*right_contracted, *right_batch))
     return build_product(m=m, n=n, k=k, batch=batch, variant=variant)
 
 
@@ -160,17 +149,10 @@ def describe_ragged_dot(equation: Equation, *, variant: str) -> Product:
     return build_product(m=m, n=n, k=k, variant=variant)
 
 
-def _compute_free_size(shape: tuple[int, ...], *taken: tuple[int, ...]) -> int:
-    used = {axis for axes in taken for axis in axes}
-    return prod(size for axis, size in enumerate(shape) if axis not in used)
-
-
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Product:
-    """Describe a ``conv_general_dilated`` equation in terms of its layer.
+    """Describe a ``conv_general_dilated`` equation, in any layout, with one to three spatial axes, as its layer's.
 
-    Args:
-        equation: The equation; images may be channels-first or -last, with one to three spatial axes.
-        kernel_reversed: Whether its kernel operand is reversed an odd number of times.
+    `kernel_reversed`: whether its kernel operand is reversed an odd number of times.
     """
     params, axes = equation.params, equation.params["dimension_numbers"].lhs_spec
     first, second, result = _read_images(equation)
@@ -206,21 +188,13 @@ def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Produc
     )
 
 
-class _Image(NamedTuple):
-    """Sizes of an operand or result: its leading axis (batch, or channels), its channels, its spatial axes [-]."""
-
-    leading: int
-    channels: int
-    sizes: tuple[int, ...]
-
-
-def _read_images(equation: Equation) -> list[_Image]:
-    """Return both operands and the result of a convolution, by the axes of its `ConvDimensionNumbers`."""
-    variables = (*equation.invars[:2], equation.outvars[0])
+def _read_images(equation: Equation) -> list[Any]:
+    """Return leading axis, channels and spatial sizes of both operands and the result of a convolution [-]."""
     found = []
+    variables = (*equation.invars[:2], equation.outvars[0])
     for variable, axes in zip(variables, equation.params["dimension_numbers"], strict=True):
         leading, channels, *sizes = (get_shape(variable)[axis] for axis in axes)
-        found.append(_Image(leading, channels, tuple(sizes)))
+        found.append(SimpleNamespace(leading=leading, channels=channels, sizes=tuple(sizes)))
     return found
 
 
@@ -248,62 +222,12 @@ def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
     return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
-def _has_same_type(equation: Equation) -> bool:
-    """Return whether a conversion keeps the type, or converts a scalar."""
-    source, result = equation.invars[0].aval, equation.outvars[0].aval
-    return getattr(source, "dtype", None) == getattr(result, "dtype", None)
-
-
-def _read_selected(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by a slice or a look-up: those it returns, and its indices, not the whole operand."""
-    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
-    return (first, *map(nbytes, equation.invars[1:]))
-
-
-def _read_all_but_first(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
-    return (0, *map(nbytes, equation.invars[1:]))
-
-
 def _get_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the window and its stride over pooled axes [-]."""
-    sizes = tuple(equation.params["window_dimensions"])
-    strides = tuple(equation.params.get("window_strides") or (1,) * len(sizes))
-    pooled = [axis for axis, size in enumerate(sizes) if size > 1 or strides[axis] > 1]
-    return tuple(sizes[axis] for axis in pooled), tuple(strides[axis] for axis in pooled)
-
-
-def _compute_forward_flops(equation: Equation) -> float:
-    """Return window × results FLOP, without the zeros of a dilated operand (an average's gradient) [FLOP]."""
-    dilation = equation.params.get("base_dilation") or (1,)
-    window = prod(equation.params["window_dimensions"])
-    return float(count_elements(equation.outvars[0]) * window / prod(dilation))
-
-
-def _compute_gradient_flops(equation: Equation) -> float:
-    """Return one comparison per window element and one addition per window [FLOP].
-
-    The first operand (source of the gradient) has one element per window.
-    """
-    return float(count_elements(equation.invars[0]) * (prod(equation.params["window_dimensions"]) + 1))
-
-
-def _compute_scatter_reads(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by a combining scatter: affected rows, indices and updates."""
-    _, indices, updates = equation.invars[:3]
-    return (min(nbytes(equation.invars[0]), nbytes(updates)), nbytes(indices), nbytes(updates))
-
-
-def _compute_scatter_writes(equation: Equation) -> int:
-    return min(nbytes(equation.outvars[0]), nbytes(equation.invars[2]))
-
-
-def _compute_sort_flops(equation: Equation) -> float:
-    """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
-    count = count_elements(equation.invars[0])
-    axis = equation.params.get("dimension", -1)
-    length = get_shape(equation.invars[0])[axis] if count else 1
-    return count * max(1.0, log2(max(length, 1)))
+    sizes = equation.params["window_dimensions"]
+    strides = equation.params.get("window_strides") or (1,) * len(sizes)
+    pooled = [pair for pair in zip(sizes, strides, strict=True) if max(pair) > 1]
+    return tuple(size for size, _ in pooled), tuple(stride for _, stride in pooled)
 
 
 def _compute_fft_flops(equation: Equation) -> float:
@@ -313,10 +237,11 @@ def _compute_fft_flops(equation: Equation) -> float:
     return 5.0 * batch * length * log2(max(length, 2))
 
 
-def _compute_solve_flops(equation: Equation) -> float:
-    """Return n² FLOP per right-hand side for back substitution."""
-    *batch, n, _ = get_shape(equation.invars[0])
-    return float(count_elements(equation.invars[1]) * n if prod(batch) else 0.0)
+def _compute_sort_flops(equation: Equation) -> float:
+    """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
+    count = count_elements(equation.invars[0])
+    length = get_shape(equation.invars[0])[equation.params.get("dimension", -1)] if count else 1
+    return count * max(1.0, log2(max(length, 1)))
 
 
 def _of_matrices(flops: Callable[[float, int, int], float]) -> Callable[[Equation], float]:
@@ -331,33 +256,51 @@ def _of_matrices(flops: Callable[[float, int, int], float]) -> Callable[[Equatio
 
 # What the columns of the table name. FLOPs of factorizations: Golub and Van Loan, "Matrix Computations", 4th ed.,
 # 4.2.5 (n³/3), 3.2.11 (2 n³/3 for a square matrix), 5.2.2 (2 n² (m - n/3)), 8.3.3 (9 n³, with eigenvectors).
+# The zeros of a dilated operand (the gradient of an average) are not counted. The gradient of a maximum has one
+# comparison for each element of a window and one addition for each window, of which its first operand has one
+# element each. Back substitution takes n² for each right-hand side.
 _FUNCTIONS: dict[str, dict[str, Callable[[Equation], Any]]] = {
     "flops": {
         "inputs": lambda equation: float(count_elements(equation.invars[0])),
         "outputs": lambda equation: float(count_elements(equation.outvars[0])),
         "updates": lambda equation: float(count_elements(equation.invars[2])),
-        "windows": _compute_forward_flops,
-        "window_gradients": _compute_gradient_flops,
+        "windows": lambda equation: float(
+            count_elements(equation.outvars[0])
+            * prod(equation.params["window_dimensions"])
+            / prod(equation.params.get("base_dilation") or (1,))
+        ),
+        "window_gradients": lambda equation: float(
+            count_elements(equation.invars[0]) * (prod(equation.params["window_dimensions"]) + 1)
+        ),
         "sort": _compute_sort_flops,
         "fft": _compute_fft_flops,
-        "solve": _compute_solve_flops,
+        "solve": lambda equation: float(count_elements(equation.invars[1]) * get_shape(equation.invars[0])[-1]),
         "cholesky": _of_matrices(lambda batch, n, _: batch * n**3 / 3.0),
         "lu": _of_matrices(lambda batch, m, n: batch * (max(m, n) * min(m, n) ** 2 - min(m, n) ** 3 / 3)),
         "qr": _of_matrices(lambda batch, m, n: batch * 2 * n**2 * (m - n / 3)),
         "eigenvectors": _of_matrices(lambda batch, m, n: 9.0 * batch * min(m, n) ** 2 * max(m, n)),
     },
     "reads": {
-        "selected": _read_selected,
-        "all_but_first": _read_all_but_first,
-        "scattered": _compute_scatter_reads,
+        # What a slice or a look-up returns, with its indices; of an update in place, all but the whole array.
+        "selected": lambda equation: (
+            min(nbytes(equation.invars[0]), nbytes(equation.outvars[0])),
+            *map(nbytes, equation.invars[1:]),
+        ),
+        "all_but_first": lambda equation: (0, *map(nbytes, equation.invars[1:])),
+        "scattered": lambda equation: (
+            min(nbytes(equation.invars[0]), nbytes(equation.invars[2])),
+            *map(nbytes, equation.invars[1:3]),
+        ),
     },
     "writes": {
         "second_operand": lambda equation: nbytes(equation.invars[1]),
-        "scattered": _compute_scatter_writes,
+        "scattered": lambda equation: min(nbytes(equation.outvars[0]), nbytes(equation.invars[2])),
     },
     "window": {"pooled": _get_window},
     "is_view": {
-        "same_type": _has_same_type,
+        "same_type": lambda equation: (
+            getattr(equation.invars[0].aval, "dtype", None) == getattr(equation.outvars[0].aval, "dtype", None)
+        ),
         "same_size": lambda equation: count_elements(equation.invars[0]) == count_elements(equation.outvars[0]),
         "same_order": lambda equation: keeps_order(get_shape(equation.invars[0]), equation.params["permutation"]),
         "single_operand": lambda equation: len(equation.invars) == 1,
@@ -366,17 +309,13 @@ _FUNCTIONS: dict[str, dict[str, Callable[[Equation], Any]]] = {
 OPERATIONS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("operations.toml").read_text(encoding="utf-8"))
 
 
-def _read_rules() -> Iterator[tuple[str, Rule]]:
-    for row in OPERATIONS["jax"]:
-        facts: dict[str, Any] = {
-            column: functions[row[column]] for column, functions in _FUNCTIONS.items() if column in row
-        }
-        facts["is_elementwise"] = row.get("is_elementwise", False)
-        rule = Rule(kind=OpKind(row["kind"]), role=Role(row["role"]), **facts)
-        yield from ((name, rule) for name in row["names"])
+def _build_rule(row: dict[str, Any]) -> Rule:
+    columns: dict[str, Any] = {name: known[row[name]] for name, known in _FUNCTIONS.items() if name in row}
+    columns["is_elementwise"] = row.get("is_elementwise", False)
+    return Rule(kind=OpKind(row["kind"]), role=Role(row["role"]), **columns)
 
 
-RULES = dict(_read_rules())
+RULES = {name: _build_rule(row) for row in OPERATIONS["jax"] for name in row["names"]}
 _UNKNOWN = Rule(kind=OpKind.OTHER, role=Role.BARRIER, known=False)
 
 

@@ -17,15 +17,15 @@ from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, plac
 from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.trace.division.divider import divide_step
-from gpuplan.workload.trace.division.spec import Axis, MeshAxes, Spec, divide_reshaped
-from gpuplan.workload.trace.graph.control import find_inner_jaxprs
+from gpuplan.workload.trace.division.spec import Axis, Placement, Spec, divide_reshaped
+from gpuplan.workload.trace.graph.graph import find_inner_jaxprs
 from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
 
 BATCH, LENGTH, WIDTH, HEADS, ROWS, BLOCKS = 4, 16, 32, 4, 64, 2
 WAYS = 4
 MODEL, SAMPLES = (Axis("model", 4),), (Axis("batch", 1),)
-MESH = MeshAxes(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
+MESH = Placement(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
 
 
 def divide(function: Any, *arguments: tuple[tuple[int, ...], Spec], outputs: Spec | None = None) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,26 +45,6 @@ def test_tracing_once_changes_no_sum(trace: Trace, monkeypatch: pytest.MonkeyPat
     assert once.step.memory == spelled_out.step.memory
 
 
-@pytest.mark.parametrize("scheduled", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"amsgrad": True, "global_clipnorm": 1.0}])
-def test_adamw_repeats_the_trace_that_it_has_of_each_variable(
-    trace: Trace, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], scheduled: bool
-) -> None:
-    """The rows are those of the trace that spells out every variable."""
-    import keras
-
-    rate = keras.optimizers.schedules.CosineDecay(1e-3, 1000) if scheduled else 1e-3
-    build = functools.partial(keras.optimizers.AdamW, rate, **settings)
-    once = trace(four_equal_layers, optimizer=build())
-    monkeypatch.setattr(step_module, "trace_equal_updates_once", every_update)
-    spelled_out = trace(four_equal_layers, optimizer=build())
-
-    assert len(once.rows(phase="update")) >= len(once.model.trainable_variables)
-    nameless = [[replace(op, layer="") for op in one.step.ops] for one in (once, spelled_out)]
-    assert nameless[0] == nameless[1]
-    assert once.step.memory == spelled_out.step.memory
-
-
 def test_equal_variables_share_a_row(trace: Trace) -> None:
     """Three kernels of 32 x 32: one row of three executions."""
     rows = trace(four_equal_layers, optimizer="adam").rows(phase="update")
@@ -84,8 +62,6 @@ def test_an_optimizer_of_the_users_own_is_traced_in_full(trace: Trace) -> None:
     assert {op.count for op in rows} == {1.0}
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_the_optimizer_is_left_as_it_was(trace: Trace, name: str) -> None:
+def test_the_optimizer_is_left_as_it_was(trace: Trace) -> None:
     """Nothing of the tracing stays on the user's object."""
-    optimizer = trace(four_equal_layers, optimizer=name).model.optimizer
-    assert not vars(optimizer).keys() & {"_backend_update_step", "update_step"}
+    assert "_backend_update_step" not in vars(trace(four_equal_layers, optimizer="adam").model.optimizer)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
-from ...ops import Op
+from ...ops import Mode, Op
 from ...options import SpecTree
 from ..division.spec import Placement
 from ..graph.liveness import PEAKS
@@ -16,13 +16,7 @@ NOTE = "activation memory is an upper bound: all outputs of the forward pass are
 
 
 def trace_on_backend(
-    model: Any,
-    data: SpecTree,
-    *,
-    batch_size: int,
-    mode: Literal["train", "infer"],
-    placement: Placement | None,
-    known: KnownSteps,
+    model: Any, data: SpecTree, *, batch_size: int, mode: Mode, placement: Placement | None, known: KnownSteps
 ) -> TracedStep:
     """Trace one step on Keras's current backend; see `trace_step`.
 
@@ -40,21 +34,10 @@ def trace_on_backend(
 
 
 def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
-    """Return a step as its operations, one kernel each.
-
-    Args:
-        model: The model.
-        ops: Operations of the step.
-        train: Whether it is trained.
-        input_bytes: One batch [bytes].
-    """
-    peaks = dict.fromkeys(PEAKS, _compute_activation_bytes(ops, train=train))
-    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks)
-    return TracedStep(ops, memory, (), (NOTE,))
-
-
-def _compute_activation_bytes(ops: tuple[Op, ...], *, train: bool) -> int:
-    """Return the bytes written by the forward pass or, for inference, used by the largest operation [bytes]."""
+    """Return a step as its operations, one kernel each; `input_bytes` of a batch."""
     if train:
-        return int(sum(op.bytes_written * op.count for op in ops if op.phase == "forward"))
-    return int(max((op.bytes_read + op.bytes_written for op in ops), default=0.0))
+        held = sum(op.bytes_written * op.count for op in ops if op.phase == "forward")
+    else:
+        held = max((op.bytes_read + op.bytes_written for op in ops), default=0.0)
+    peaks = dict.fromkeys(PEAKS, int(held))
+    return TracedStep(ops, compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks), (), (NOTE,))

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, cast
 
 from ...keras_layers import list_optimizers
-from ...ops import Op, OpKind, Phase, build_unfused_op
-from ...options import ArraySpec, SpecTree, map_specs
+from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
+from ...options import SpecTree, map_specs
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
 FREE, KINDS = OPERATIONS["tensorflow"]["free"], OPERATIONS["tensorflow"]["kinds"]
@@ -32,24 +32,20 @@ CALLING = {  # operations that call functions, and the attribute that names them
 _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
-def trace_tensorflow_step(
-    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
-) -> tuple[Op, ...]:
+def trace_tensorflow_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
     """Return the operations of one step without computing it; see `trace_step`.
 
     What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.
     """
     import tensorflow as tf
 
-    def placeholder(spec: ArraySpec) -> Any:
-        return tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
-
     def run(data: Any) -> Any:
         if mode == "infer":
             return model(data, training=False)
         return model.distribute_strategy.run(model.train_step, args=(data,))
 
-    graph = tf.function(run, autograph=False).get_concrete_function(map_specs(placeholder, data)).graph
+    batch = map_specs(lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), data)
+    graph = tf.function(run, autograph=False).get_concrete_function(batch).graph
     return list_graph_rows(graph, list_optimizers(model))
 
 
@@ -61,27 +57,24 @@ def list_graph_rows(graph: Any, optimizers: Iterable[Any]) -> tuple[Op, ...]:
 
 def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: Phase) -> Iterator[Op]:
     """Yield the rows of a graph that is executed some times, in a phase unless its operations say another one."""
-    needed = _find_needed(graph)
-    for operation in graph.get_operations():
+    needed: set[Any] = set()  # by an output or a variable update; the others are never run
+    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    while waiting:
+        operation = waiting.pop()
         if operation not in needed:
-            continue
-        own = _find_phase(operation.name, optimizers) or phase
-        called = _find_called(operation)
-        if called is not None:
-            each = times * (_find_trip_count(operation) if operation.type in LOOPS else 1.0)
-            yield from _iter_rows(_find_function(graph, called), optimizers, times=each, phase=own)
+            needed.add(operation)
+            waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    for operation in (one for one in graph.get_operations() if one in needed):
+        kind, own = operation.type, _find_phase(operation.name, optimizers) or phase
+        attribute = next((name for kinds, name in CALLING.items() if kind in kinds), None)
+        if attribute is not None:
+            called, most = operation.get_attr(attribute), None
+            if kind in LOOPS and len(operation.inputs) > 1:
+                most = _find_constant(operation.inputs[1])  # of its iterations
+            inner = _find_function(graph, str((called[0] if isinstance(called, list) else called).name))
+            yield from _iter_rows(inner, optimizers, times=times * float(max(most or 1, 1)), phase=own)
         elif (row := _build_row(operation, times, own)) is not None:
             yield row
-
-
-def _find_called(operation: Any) -> str | None:
-    """Return the name of the function that an operation calls, of several the first; None for other operations."""
-    kind = operation.type
-    attribute = next((name for kinds, name in CALLING.items() if kind in kinds), None)
-    if attribute is None:
-        return None
-    called = operation.get_attr(attribute)
-    return str((called[0] if isinstance(called, list) else called).name)
 
 
 def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
@@ -96,18 +89,6 @@ def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
     return "backward" if "gradient_tape" in name or "gradients" in name or name.startswith("AddN") else None
 
 
-def _find_needed(graph: Any) -> set[Any]:
-    """Return the operations that an output or a variable update depends on; the others are never run."""
-    found: set[Any] = set()
-    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
-    while waiting:
-        operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
-    return found
-
-
 def _find_function(graph: Any, name: str) -> Any:
     """Return the graph of a function called by an operation, wherever it is defined."""
     while graph is not None:
@@ -116,12 +97,6 @@ def _find_function(graph: Any, name: str) -> Any:
             return function.graph
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(name)
-
-
-def _find_trip_count(operation: Any) -> float:
-    """Return the number of iterations of a loop from its upper bound (second input); 1 if unknown."""
-    most = _find_constant(operation.inputs[1]) if len(operation.inputs) > 1 else None
-    return float(most) if most is not None and most > 0 else 1.0
 
 
 def _find_constant(tensor: Any) -> int | None:
@@ -145,7 +120,8 @@ def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
     inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
     facts = _find_contraction(operation, known[0])
     if facts is None:
-        kind = _find_kind(name)
+        kinds = (OpKind(kind) for kind, begins in KINDS.items() if name.startswith(tuple(begins)))
+        kind = next(kinds, OpKind.ELEMENTWISE)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
     written = sum(prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None)
@@ -168,11 +144,6 @@ def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in shape)
 
 
-def _find_kind(name: str) -> OpKind:
-    kinds = (OpKind(kind) for kind, begins in KINDS.items() if name.startswith(tuple(begins)))
-    return next(kinds, OpKind.ELEMENTWISE)
-
-
 def _find_contraction(operation: Any, out: tuple[int, ...]) -> Product | None:
     """Return an operation as a contraction; None for other operations and unknown shapes."""
     name = operation.type
@@ -185,19 +156,16 @@ def _find_contraction(operation: Any, out: tuple[int, ...]) -> Product | None:
         return _build_einsum(operation.get_attr("equation").decode(), shapes)
     if not name.startswith(CONVOLUTIONS):
         return None
+    variant: Variant = "fprop"
+    image, kernel, output = cast("tuple[Any, Any, Any]", (*shapes[:2], out))
     if "BackpropInput" in name:
-        return _build_convolution("dgrad", operation, out, shapes[1], shapes[2])
-    if "BackpropFilter" in name:
-        return _build_convolution("wgrad", operation, shapes[0], out, shapes[2])
-    return _build_convolution("fprop", operation, shapes[0], shapes[1], out)
-
-
-def _build_convolution(variant: Variant, operation: Any, image: Any, kernel: Any, output: Any) -> Product | None:
+        variant, image, kernel, output = "dgrad", out, *shapes[1:3]
+    elif "BackpropFilter" in name:
+        variant, image, kernel, output = "wgrad", shapes[0], out, shapes[2]
     if image is None or kernel is None or output is None:
         return None
     last = operation.get_attr("data_format").decode().endswith("C")
     channel, spatial = (-1, slice(1, -1)) if last else (1, slice(2, None))
-    depthwise = operation.type.startswith("Depthwise")
     return build_convolution(
         variant,
         batch=image[0],
@@ -206,7 +174,7 @@ def _build_convolution(variant: Variant, operation: Any, image: Any, kernel: Any
         kernel=kernel[:-2],
         channels_in=image[channel],
         channels_out=output[channel],
-        groups=image[channel] if depthwise else image[channel] // kernel[-2],
+        groups=image[channel] if name.startswith("Depthwise") else image[channel] // kernel[-2],
         stride=tuple(operation.get_attr("strides"))[spatial],
         dilation=tuple(operation.get_attr("dilations"))[spatial],
         channels_last=last,

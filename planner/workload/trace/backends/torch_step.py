@@ -7,14 +7,14 @@ JAX's tracer, this one does not know which operations belong to one layer or fus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
-from ...ops import Op, OpKind, Phase, build_unfused_op
-from ...options import ArraySpec, SpecTree, map_specs
+from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
+from ...options import SpecTree, map_specs
 from ..graph.attention import build_attention_product
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
@@ -26,20 +26,20 @@ MANY = "_foreach_"  # one call for a list of tensors
 PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
-def trace_torch_step(
-    model: Any, data: SpecTree, *, batch_size: int, mode: Literal["train", "infer"]
-) -> tuple[Op, ...]:
+def trace_torch_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
     """Return the operations of one step, uncomputed, as `trace_step`; the model is unusable afterwards."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    def tensor(spec: ArraySpec) -> Any:
-        return torch.empty((batch_size, *spec.shape), dtype=getattr(torch, spec.dtype))
-
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    _remove_values(model, fake, train=mode == "train")
+    fake, variables = FakeTensorMode(allow_non_fake_inputs=True), [*model.variables]
+    if mode == "train":
+        variables += [*model.metrics_variables, *(v for one in list_optimizers(model) for v in one.variables)]
+    for variable in variables:
+        value = fake.from_tensor(variable._value.detach())
+        trainable = bool(variable.trainable) and value.is_floating_point()
+        variable._value = torch.nn.Parameter(value, requires_grad=trainable)
     with fake:
-        batch = map_specs(tensor, data)
+        batch = map_specs(lambda one: torch.empty((batch_size, *one.shape), dtype=getattr(torch, one.dtype)), data)
     with fake, record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
@@ -50,21 +50,7 @@ def trace_torch_step(
     return tuple(rows)
 
 
-def _remove_values(model: Any, fake: Any, *, train: bool) -> None:
-    """Replace every variable of a model by a tensor without values."""
-    import torch
-
-    variables = [*model.variables]
-    if train:
-        variables += [*model.metrics_variables, *(v for one in list_optimizers(model) for v in one.variables)]
-    for variable in variables:
-        value = fake.from_tensor(variable._value.detach())
-        trainable = bool(variable.trainable) and value.is_floating_point()
-        variable._value = torch.nn.Parameter(value, requires_grad=trainable)
-
-
-@contextmanager
-def _record_phases(phase: list[Phase]) -> Iterator[None]:
+def _record_phases(phase: list[Phase]) -> AbstractContextManager[None]:
     """Record backward passes and updates, of which a step may have several."""
     import keras
     import torch
@@ -80,30 +66,38 @@ def _record_phases(phase: list[Phase]) -> Iterator[None]:
         return call
 
     kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
-    with replacing(
+    return replacing(
         (torch.Tensor, "backward", noted("backward", torch.Tensor.backward)),
         (torch.autograd, "grad", noted("backward", torch.autograd.grad)),
         *((kind, "apply", noted("update", kind.apply)) for kind in kinds),
-    ):
-        yield
+    )
 
 
 @contextmanager
 def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
-    """Yield the rows of all PyTorch operations executed in this context."""
+    """Yield the rows of all PyTorch operations executed in this context.
+
+    PyTorch's loop of a recurrent layer reads its input step by step. The gradient of each step is padded with
+    zeros to the size of the whole sequence, which counts for bytes; adding them would add 6 to 30 % of the FLOPs.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     rows: list[Op] = []
     phase: list[Phase] = ["forward"]
-    padded = PaddedGradients()
+    padded: dict[int, tuple[Any, int]] = {}  # by id; the tensor is kept, so that its id is not reused
 
     class Recorder(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._overloadpacket.__name__
-            if name == "_local_scalar_dense":  # the value is requested but does not exist: use 1
-                return _choose_value(args[0])
+            if name == "_local_scalar_dense":  # code branches on a value that does not exist: 1
+                kind = args[0].dtype
+                return 1.0 if kind.is_floating_point else True if "bool" in str(kind) else 1
             out = func(*args, **(kwargs or {}))
-            for facts in padded.facts(name, args, out) or _build_fields(name, args, out):
+            if name in PADDING:
+                padded[id(out)] = (out, args[0].numel())
+            parts = [padded[id(arg)][1] for arg in args[:2] if id(arg) in padded] if name in ADDING else []
+            sums = [{"kind": OpKind.ELEMENTWISE, "flops": float(min(parts))}] if parts else []
+            for facts in sums or _build_fields(name, args, out):
                 row = _build_row(name, (args, kwargs or {}), out, facts, phase=phase[0], number=len(rows))
                 if row is not None:
                     rows.append(row)
@@ -113,33 +107,6 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
         yield rows, phase
 
 
-class PaddedGradients:
-    """Tracker of zero-padded gradients, so that adding them counts only the nonzero part.
-
-    PyTorch's loop of a recurrent layer reads its input step by step; the gradient of each step has the size
-    of the whole sequence, which counts for bytes, but would add 6 to 30 % of the FLOPs.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[int, tuple[Any, int]] = {}  # by id; the tensor is kept, so that its id is not reused
-
-    def facts(self, name: str, args: Any, out: Any) -> list[dict[str, Any]]:
-        """Return the fields of an addition's row, empty for other operations; record gradients."""
-        if name in PADDING:
-            self._parts[id(out)] = (out, args[0].numel())
-        if name not in ADDING:
-            return []
-        parts = [self._parts[id(arg)][1] for arg in args[:2] if id(arg) in self._parts]
-        return [{"kind": OpKind.ELEMENTWISE, "flops": float(min(parts))}] if parts else []
-
-
-def _choose_value(tensor: Any) -> bool | int | float:
-    """Return an arbitrary value of a tensor's type, for code that branches on it (a learning rate schedule)."""
-    if tensor.dtype.is_floating_point:
-        return 1.0
-    return True if "bool" in str(tensor.dtype) else 1
-
-
 def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int) -> Op | None:
     read, written = _find_tensors(inputs), _find_tensors(out)
     if not written and name.startswith(MANY) and name.endswith("_"):  # changes a list of tensors in place
@@ -147,25 +114,21 @@ def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase
     if name in FREE or not written:
         return None
     if not facts:
-        kind = _find_kind(name)
+        bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
+        fitting = [(len(one), kind) for kind, names in KINDS.items() for one in names if bare.startswith(one)]
+        kind = OpKind(max(fitting)[1]) if fitting else OpKind.ELEMENTWISE
         each = PER_ELEMENT.get(kind, 2.0 if "alpha" in inputs[1] else 1.0)
-        facts = {"kind": kind, "flops": _count_elements(name, read, written) * each}
+        sizes = [int(tensor.numel()) for tensor in (written if name.startswith(MANY) else (*read, *written))]
+        facts = {"kind": kind, "flops": (sum(sizes) if name.startswith(MANY) else max(sizes)) * each}
     return build_unfused_op(
         name=name,
         phase=phase,
         dtype=str(written[0].dtype).removeprefix("torch."),
         number=number,
-        bytes_read=float(sum(map(_compute_bytes, read))),
-        bytes_written=float(sum(map(_compute_bytes, written))),
+        bytes_read=float(sum(tensor.numel() * tensor.element_size() for tensor in read)),
+        bytes_written=float(sum(tensor.numel() * tensor.element_size() for tensor in written)),
         **facts,
     )
-
-
-def _count_elements(name: str, read: list[Any], written: list[Any]) -> int:
-    """Return the number of elements processed: those of the largest tensor, or of a whole tensor list."""
-    if name.startswith(MANY):
-        return sum(int(tensor.numel()) for tensor in written)
-    return max(int(tensor.numel()) for tensor in (*read, *written))
 
 
 def _build_fields(name: str, args: Any, out: Any) -> list[Product]:
@@ -186,18 +149,13 @@ def _build_fields(name: str, args: Any, out: Any) -> list[Product]:
             if one
         ]
     if name.startswith("_scaled_dot_product"):
-        return [_build_attention_fields(args, backward="backward" in name)]
+        backward = "backward" in name
+        query, key = args[1:3] if backward else args[:2]  # (batch, heads, length, features)
+        causal = any(one is True for one in args)  # `is_causal`, the only flag of these operations that is set
+        sizes = {"head_size": query.shape[-1], "queries": query.shape[-2], "keys": key.shape[-2]}
+        call = AttentionCall(dtype="", causal=causal, **sizes)
+        return [build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)]
     return [{}]
-
-
-def _build_attention_fields(args: Any, *, backward: bool) -> Product:
-    """Return the fields of one pass of fused attention; its operands are (batch, heads, length, features)."""
-    query, key = args[1:3] if backward else args[:2]
-    causal = any(one is True for one in args)  # `is_causal`, the only flag of these operations that is set
-    call = AttentionCall(
-        dtype="", head_size=query.shape[-1], queries=query.shape[-2], keys=key.shape[-2], causal=causal
-    )
-    return build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
 
 
 def _build_convolution(
@@ -224,18 +182,8 @@ def _build_convolution(
     )
 
 
-def _find_kind(name: str) -> OpKind:
-    bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
-    fitting = [(len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)]
-    return OpKind(max(fitting)[1]) if fitting else OpKind.ELEMENTWISE
-
-
 def _find_tensors(values: Any) -> list[Any]:
     import torch
     from torch.utils._pytree import tree_leaves
 
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-def _compute_bytes(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())

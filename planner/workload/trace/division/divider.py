@@ -8,17 +8,16 @@ from typing import Any
 
 from ...keras_layers import group_variables
 from ...ops import Mode
-from ..graph.control import find_inner_jaxprs, select_most_expensive_branch
+from ..graph.graph import find_inner_jaxprs, select_most_expensive_branch
 from ..rules import OPERATIONS, Equation, find_rule
 from .spec import (
     UNDIVIDED,
+    WHOLE,
     Axes,
     Divided,
     LocalJaxpr,
-    MeshAxes,
     Operands,
     Placement,
-    Shape,
     Spec,
     Value,
     build_undivided,
@@ -35,20 +34,14 @@ _FACTS = _TABLE["facts"]
 def divide_dot(operands: Operands) -> list[Divided]:
     """Divide a product: along free and batch dimensions as its operands, along summed ones as a partial sum."""
     summed, batches = operands.equation.params["dimension_numbers"]
-    for left, right in zip(*batches, strict=True):
-        match_dimensions(operands, left, right)
-    for left, right in zip(*summed, strict=True):
+    for left, right in (*zip(*batches, strict=True), *zip(*summed, strict=True)):
         match_dimensions(operands, left, right)
     taken = [set(summed[side]) | set(batches[side]) for side in (0, 1)]
     free = [[dim for dim in range(len(operands.spec(side))) if dim not in taken[side]] for side in (0, 1)]
     part_free_dimensions(operands, free)
     left_spec, right_spec = operands.spec(0), operands.spec(1)
-    spec = (
-        *(left_spec[dim] for dim in batches[0]),
-        *(left_spec[dim] for dim in free[0]),
-        *(right_spec[dim] for dim in free[1]),
-    )
-    return [Divided(spec, find_names(left_spec[dim] for dim in summed[0]))]
+    spec = (*(left_spec[dim] for dim in (*batches[0], *free[0])), *(right_spec[dim] for dim in free[1]))
+    return [(spec, find_names(left_spec[dim] for dim in summed[0]))]
 
 
 def match_dimensions(operands: Operands, left: int, right: int) -> None:
@@ -105,7 +98,7 @@ def divide_convolution(operands: Operands) -> list[Divided]:
     found = [UNDIVIDED] * len(result)
     found[result[0]] = operands.spec(0)[image[0]]
     found[result[1]] = operands.spec(1)[kernel[0]]
-    return [Divided(tuple(found), find_names([operands.spec(0)[image[1]]]))]
+    return [(tuple(found), find_names([operands.spec(0)[image[1]]]))]
 
 
 def divide_gather(operands: Operands) -> list[Divided]:
@@ -114,8 +107,7 @@ def divide_gather(operands: Operands) -> list[Divided]:
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     offsets = [dim for dim in range(len(table.shape)) if dim not in gone]
-    cut = [dim for dim in offsets if sizes[dim] != table.shape[dim]]
-    operands.gather(0, cut)
+    operands.gather(0, [dim for dim in offsets if sizes[dim] != table.shape[dim]])
     for dim, indexed in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
         match_dimensions(operands, dim, indexed)
     indices = operands.spec(1)[:-1]
@@ -130,7 +122,7 @@ def divide_gather(operands: Operands) -> list[Divided]:
         else:
             found.append(next(rows))
     partial = find_names(operands.spec(0)[dim] for dim in numbers.collapsed_slice_dims)
-    return [Divided(tuple(found), partial - find_names(found))]
+    return [(tuple(found), partial - find_names(found))]
 
 
 def divide_scatter(operands: Operands) -> list[Divided]:
@@ -148,30 +140,28 @@ def divide_scatter(operands: Operands) -> list[Divided]:
     added = [dim for dim in range(len(updates.shape)) if dim not in numbers.update_window_dims]
     partial = find_names(operands.spec(2)[dim] for dim in added) - find_names(found)
     operands.slice_to(0, tuple(found))
-    return [Divided(tuple(found), partial)]
-
-
-def divide_equation(operands: Operands) -> list[Divided]:
-    """Return the division of each result of an equation, after its operands were made to fit."""
-    name = operands.equation.primitive.name
-    return _RULES.get(name, _divide_alike)(operands)
-
-
-# --- the same dimensions -------------------------------------------------------------------------------------
+    return [(tuple(found), partial)]
 
 
 def _divide_alike(operands: Operands) -> list[Divided]:
     """Keep the division of dimensions that have the same length in an operand and in the result.
 
-    Operands are divided like each other; one that a device holds whole is sliced.
+    Operands are divided like each other; one that a device holds whole is sliced. Dimensions along which a
+    primitive combines elements are gathered.
     """
-    busy = _find_busy(operands)
+    name, params = operands.equation.primitive.name, operands.equation.params
+    busy: Sequence[int] = ()
+    if (dims := params.get(_TABLE["combined"].get(name))) is not None:
+        busy = (dims,) if isinstance(dims, int) else tuple(dims)
+    elif name in _FACTS["last_combined"]:
+        rank = len(operands.values[0].shape)
+        busy = (rank - 2, rank - 1)
     specs = [_agree(operands, shape, whole=busy) for shape in operands.result_shapes]
-    partial = frozenset[str]().union(*(value.partial for value in operands.values))
-    return [Divided(spec, partial) for spec in specs]
+    partial = WHOLE.union(*(value.partial for value in operands.values))
+    return [(spec, partial) for spec in specs]
 
 
-def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
+def _agree(operands: Operands, shape: tuple[int, ...], *, whole: Sequence[int]) -> Spec:
     """Return the division of a result of some shape, and make operands of as many dimensions fit."""
     found: list[Axes] = [UNDIVIDED] * len(shape)
     held = [sum(axis.parts > 1 for axes in value.spec for axis in axes) for value in operands.values]
@@ -198,34 +188,18 @@ def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
     return tuple(found)
 
 
-def _find_busy(operands: Operands) -> Sequence[int]:
-    """Return the dimensions along which a primitive combines elements."""
-    name, params = operands.equation.primitive.name, operands.equation.params
-    if params.get(dimension := _TABLE["combined"].get(name)) is not None:
-        dims = params[dimension]
-        return (dims,) if isinstance(dims, int) else tuple(dims)
-    if name in _FACTS["last_combined"]:
-        rank = len(operands.values[0].shape)
-        return (rank - 2, rank - 1)
-    return ()
-
-
-# --- names and shapes ----------------------------------------------------------------------------------------
-
-
 def _divide_reshape(operands: Operands) -> list[Divided]:
     before = operands.values[0]
     spec = divide_reshaped(before.shape, before.spec, operands.result_shapes[0])
     lost = find_names(before.spec) - find_names(spec)
     if lost:
         operands.gather(0, [dim for dim, axes in enumerate(before.spec) if find_names([axes]) & lost])
-    return [Divided(spec, operands.values[0].partial)]
+    return [(spec, operands.values[0].partial)]
 
 
 def _divide_transpose(operands: Operands) -> list[Divided]:
-    spec = operands.spec(0)
-    moved = tuple(spec[dim] for dim in operands.equation.params["permutation"])
-    return [Divided(moved, operands.values[0].partial)]
+    moved = tuple(operands.spec(0)[dim] for dim in operands.equation.params["permutation"])
+    return [(moved, operands.values[0].partial)]
 
 
 def _divide_broadcast(operands: Operands) -> list[Divided]:
@@ -234,7 +208,7 @@ def _divide_broadcast(operands: Operands) -> list[Divided]:
     for dim, to in enumerate(operands.equation.params["broadcast_dimensions"]):
         if value.shape[dim] == shape[to]:
             found[to] = value.spec[dim]
-    return [Divided(tuple(found))]
+    return [(tuple(found), WHOLE)]
 
 
 def _divide_constraint(operands: Operands) -> list[Divided]:
@@ -242,7 +216,7 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
     value, mesh = operands.values[0], operands.mesh
     stated = getattr(operands.equation.params.get("sharding"), "spec", None)
     if stated is None:
-        return [Divided(value.spec, value.partial)]
+        return [(value.spec, value.partial)]
     entries = [*stated, *(None for _ in range(len(value.shape) - len(stated)))]
     wanted = tuple(  # `PartitionSpec.UNCONSTRAINED` leaves a division open
         mesh.build_axes(entry) if entry is None or isinstance(entry, str | tuple | list) else axes
@@ -250,17 +224,14 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
     )
     operands.sum_up(0, wanted=wanted)
     operands.fit(0, wanted)
-    return [Divided(wanted)]
+    return [(wanted, WHOLE)]
 
 
 def _divide_generated(operands: Operands) -> list[Divided]:
     """Let every device make the whole of what depends on no array: constants, counts, random numbers."""
     for index, value in enumerate(operands.values):
         operands.gather(index, range(len(value.spec)))
-    return [Divided(build_undivided(shape)) for shape in operands.result_shapes]
-
-
-# --- sums ----------------------------------------------------------------------------------------------------
+    return [(build_undivided(shape), WHOLE) for shape in operands.result_shapes]
 
 
 def _divide_reduction(operands: Operands) -> list[Divided]:
@@ -269,8 +240,8 @@ def _divide_reduction(operands: Operands) -> list[Divided]:
     reduced = params.get("axes", params.get("dimensions", ()))
     partial = find_names(value.spec[dim] for dim in reduced)
     spec = tuple(axes for dim, axes in enumerate(value.spec) if dim not in reduced)
-    known = value.partial if operands.equation.primitive.name == "reduce_sum" else frozenset()
-    return [Divided(spec, partial | known)] * len(operands.equation.outvars)
+    known = value.partial if operands.equation.primitive.name == "reduce_sum" else WHOLE
+    return [(spec, partial | known)] * len(operands.equation.outvars)
 
 
 _KINDS: dict[str, Callable[[Operands], list[Divided]]] = {
@@ -296,7 +267,7 @@ MOST_PASSES = 4  # over the body of a loop, until what it carries is divided ali
 class _Divider:
     """Recursive writer of local equations."""
 
-    def __init__(self, mesh: MeshAxes) -> None:
+    def __init__(self, mesh: Placement) -> None:
         self._mesh = mesh
 
     def divide_body(self, jaxpr: Any, arguments: Sequence[Value]) -> tuple[LocalJaxpr, list[Value]]:
@@ -313,41 +284,49 @@ class _Divider:
             return Value(variable=variable, shape=shape, spec=build_undivided(shape))
 
         for equation in jaxpr.eqns:
-            results = self._divide(equation, [read(one) for one in equation.invars], local)
-            scope.update(zip(equation.outvars, results, strict=True))
+            operands = Operands(equation, list(map(read, equation.invars)), mesh=self._mesh, body=local)
+            scope.update(zip(equation.outvars, self._divide(operands, local), strict=True))
         results = [read(one) for one in jaxpr.outvars]
         local.outvars = [value.variable for value in results]
         return local, results
 
-    def conform(self, value: Value, spec: Spec | None, equation: Equation, body: LocalJaxpr) -> Value:
-        """Return a value summed and divided as it is wanted, None for the present division."""
-        if value.is_literal:
-            return value
-        operands = Operands(equation, [value], mesh=self._mesh, body=body)
-        wanted = value.spec if spec is None else spec
-        operands.sum_up(0, wanted=wanted)
-        operands.fit(0, wanted)
-        return operands.values[0]
+    def conform(
+        self, body: LocalJaxpr, results: Sequence[Value], specs: Sequence[Spec | None], equation: Equation
+    ) -> list[Value]:
+        """Return values summed and divided as they are wanted, None for the present division."""
+        ends = []
+        for value, spec in zip(results, specs, strict=True):
+            operands = Operands(equation, [value], mesh=self._mesh, body=body)
+            if not value.is_literal:
+                operands.sum_up(0, wanted=spec or value.spec)
+                operands.fit(0, spec or value.spec)
+            ends.append(operands.values[0])
+        return ends
 
-    def _divide(self, equation: Equation, values: list[Value], body: LocalJaxpr) -> list[Value]:
+    def _divide(self, operands: Operands, body: LocalJaxpr) -> list[Value]:
+        equation, values = operands.equation, operands.values
         name = equation.primitive.name
-        operands = Operands(equation, values, mesh=self._mesh, body=body)
         called = [] if find_rule(name).known else find_inner_jaxprs(equation)
         if name in ("scan", "cond") or (len(called) == 1 and len(called[0].invars) == len(values)):
             for index in range(len(values)):
                 operands.sum_up(index)
             if name == "scan":
                 return self._divide_scan(operands)
-            return self._divide_branches(operands) if name == "cond" else self._divide_call(operands, called[0])
+            if name == "cond":
+                return self._divide_branches(operands)
+            inner, results = self.divide_body(called[0], values)
+            return operands.write({"jaxpr": inner}, [rename(value) for value in results])
         self._sum_operands(operands)
-        results = _write(operands, divide_equation(operands))
+        divided = _RULES.get(name, _divide_alike)(operands)
+        sizes = [one.summed_bytes for one in operands.values if one.summed_bytes]
+        results = []
+        for variable, (spec, partial) in zip(equation.outvars, divided, strict=True):
+            summed_bytes = min([_get_itemsize(variable), *sizes]) if partial else 0
+            results.append(replace(build_value(variable, spec), partial=partial, summed_bytes=summed_bytes))
+        operands.write(equation.params, results)
         if name in _FACTS["linear"] or name in _FACTS["summed"]:
             return results
-        return [self.conform(one, None, equation, body) for one in results]
-
-    def _divide_call(self, operands: Operands, jaxpr: Any) -> list[Value]:
-        inner, results = self.divide_body(jaxpr, operands.values)
-        return operands.write({"jaxpr": inner}, [rename(value) for value in results])
+        return self.conform(body, results, [None] * len(results), equation)
 
     def _divide_branches(self, operands: Operands) -> list[Value]:
         """Divide all branches, whose results are divided like those of the most expensive one."""
@@ -359,10 +338,9 @@ class _Divider:
         for jaxpr in jaxprs:
             branch, results = self.divide_body(jaxpr, operands.values[1:])
             specs = specs or [value.spec for value in results]
-            self.conform_results(branch, results, specs, equation)
+            branch.outvars = [one.variable for one in self.conform(branch, results, specs, equation)]
             branches.append(branch)
-        outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, specs, strict=True)]
-        return operands.write({"branches": tuple(branches)}, outside)
+        return operands.write({"branches": tuple(branches)}, list(map(build_value, equation.outvars, specs)))
 
     def _divide_scan(self, operands: Operands) -> list[Value]:
         """Divide a loop, whose carried values are divided alike before and after each iteration."""
@@ -373,8 +351,7 @@ class _Divider:
         slices = [value.spec[1:] for value in operands.values[consts + carries :]]
         carried = [value.spec for value in operands.values[consts : consts + carries]]
         for _ in range(MOST_PASSES):
-            pairs = zip(jaxpr.invars[consts:], [*carried, *slices], strict=True)
-            known = [*operands.values[:consts], *(build_value(variable, spec) for variable, spec in pairs)]
+            known = [*operands.values[:consts], *map(build_value, jaxpr.invars[consts:], [*carried, *slices])]
             inner, results = self.divide_body(jaxpr, known)
             after = [value.spec for value in results[:carries]]
             if after == carried:
@@ -383,16 +360,9 @@ class _Divider:
         for index, spec in enumerate(carried):
             operands.fit(consts + index, spec)
         specs = [*carried, *(value.spec for value in results[carries:])]
-        self.conform_results(inner, results, specs, equation)
+        inner.outvars = [one.variable for one in self.conform(inner, results, specs, equation)]
         stacked = [*carried, *(((), *spec) for spec in specs[carries:])]
-        outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, stacked, strict=True)]
-        return operands.write({**params, "jaxpr": inner}, outside)
-
-    def conform_results(
-        self, body: LocalJaxpr, results: Sequence[Value], specs: Sequence[Spec | None], equation: Equation
-    ) -> None:
-        ends = (self.conform(value, spec, equation, body) for value, spec in zip(results, specs, strict=True))
-        body.outvars = [value.variable for value in ends]
+        return operands.write({**params, "jaxpr": inner}, list(map(build_value, equation.outvars, stacked)))
 
     def _sum_operands(self, operands: Operands) -> None:
         """Sum partial operands, unless the equation is a sum of operands that are all partial alike.
@@ -417,54 +387,31 @@ class _Divider:
             operands.sum_up(index, wanted=next(alike, None))
 
 
-def _write(operands: Operands, divided: Sequence[Divided]) -> list[Value]:
-    """Append an equation with its results."""
-    sizes = [one.summed_bytes for one in operands.values if one.summed_bytes]
-    results = []
-    for variable, found in zip(operands.equation.outvars, divided, strict=True):
-        summed_bytes = min([_get_itemsize(variable), *sizes]) if found.partial else 0
-        value = build_value(variable, found.spec)
-        results.append(replace(value, partial=found.partial, summed_bytes=summed_bytes))
-    return operands.write(operands.equation.params, results)
-
-
 def _get_itemsize(variable: Any) -> int:
     return getattr(getattr(variable.aval, "dtype", None), "itemsize", 0)
 
 
 def divide_step(
-    closed_jaxpr: Any, *, inputs: Sequence[Spec], outputs: Sequence[Spec | None], mesh: MeshAxes
+    closed_jaxpr: Any, *, inputs: Sequence[Spec], outputs: Sequence[Spec | None], mesh: Placement
 ) -> LocalJaxpr:
-    """Return a traced function as one device of a mesh runs it.
-
-    Args:
-        inputs: Division of each argument.
-        outputs: Division of each result; None for any.
-        mesh: Axes along which something is divided.
-    """
+    """Return a traced function as one device runs it, by the division of arguments and results, None for any."""
     divider, jaxpr = _Divider(mesh), closed_jaxpr.jaxpr
-    arguments = [build_value(one, spec) for one, spec in zip(jaxpr.invars, inputs, strict=True)]
-    body, results = divider.divide_body(jaxpr, arguments)
-    divider.conform_results(body, results, outputs, jaxpr.eqns[-1])
+    body, results = divider.divide_body(jaxpr, list(map(build_value, jaxpr.invars, inputs)))
+    body.outvars = [one.variable for one in divider.conform(body, results, outputs, jaxpr.eqns[-1])]
     return body
 
 
-def divide_as_placed(
-    closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Mode
-) -> LocalJaxpr | None:
-    """Return a traced step as one device of a mesh runs it; None where every device holds all variables.
+def divide_as_placed(closed_jaxpr: Any, model: Any, placement: Placement, *, mode: Mode) -> LocalJaxpr:
+    """Return a traced step as one device of a mesh runs it.
 
     The batch is that of one replica: of its samples, the device works on all.
     """
-    if placement is None or not placement.divided:
-        return None
     held = group_variables(model, train=mode == "train")
     variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr
     shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
-    mesh = placement.mesh
-    samples = mesh.build_axes([name for name in mesh.sizes if name in mesh.replicas])
+    samples = placement.build_axes([name for name in placement.sizes if name in placement.replicas])
     data = [(samples, *build_undivided(shape[1:])) if shape else () for shape in shapes]
     new = variables if mode == "train" else []
     logs = (None for _ in range(len(jaxpr.outvars) - len(new)))
-    return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=mesh)
+    return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=placement)

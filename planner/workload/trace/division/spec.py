@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ....records import Frozen
@@ -14,12 +15,9 @@ Shape = tuple[int, ...]
 
 
 class Axis(NamedTuple):
-    """An axis of the mesh along which a dimension is divided.
+    """An axis of the mesh along which a dimension is divided, in parts of the length that was traced [-].
 
-    Args:
-        name: Name in the mesh.
-        parts: Length of the dimension as traced over that on a device; 1 for the samples of a batch that was
-            traced at the size of one replica [-].
+    The samples of a batch that was traced at the size of one replica are one part.
     """
 
     name: str
@@ -29,13 +27,8 @@ class Axis(NamedTuple):
 Axes = tuple[Axis, ...]  # of one dimension
 Spec = tuple[Axes, ...]  # of all dimensions of an array
 UNDIVIDED: Axes = ()
-
-
-class Divided(NamedTuple):
-    """Division of a result, and the axes over which it still has to be summed."""
-
-    spec: Spec
-    partial: frozenset[str] = frozenset()
+Divided = tuple[Spec, frozenset[str]]  # of a result, and the axes over which it still has to be summed
+WHOLE = frozenset[str]()
 
 
 def build_undivided(shape: Shape) -> Spec:
@@ -63,10 +56,6 @@ def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
 
     A division is carried from the outermost dimension of a group to the outermost one that the group becomes:
     heads x size becomes (heads, size), and samples x length becomes one dimension.
-
-    Args:
-        before, after: Shapes [-].
-        spec: Spec of the array before.
 
     Example:
         >>> divide_reshaped((2, 12), ((), (Axis("model", 4),)), (2, 4, 3))
@@ -104,20 +93,16 @@ def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], 
     return groups
 
 
-class MeshAxes(Frozen):
-    """Axes of a mesh, whose devices are numbered along the last axis first.
+class Placement(Frozen):
+    """Placement of variables and samples on a mesh, whose devices are numbered along the last axis first."""
 
-    Args:
-        sizes: Length of each axis, in their order [-].
-        replicas: Axes along which samples are divided.
-    """
+    sizes: Mapping[str, int]  # length of each axis of more than one device, in their order [-]
+    replicas: frozenset[str] = frozenset()  # axes along which samples are divided
+    divided: Mapping[int, Spec] = field(default_factory=dict)  # specs of variables in parts, by their identity
 
-    sizes: Mapping[str, int]
-    replicas: frozenset[str] = frozenset()
-
-    def build_axes(self, names: str | Sequence[str] | None) -> Axes:
+    def build_axes(self, names: str | Iterable[str] | None) -> Axes:
         """Return the axes of a dimension of an activation by their names; those of one device are left out."""
-        listed = (names,) if isinstance(names, str) else tuple(names or ())
+        listed = (names,) if isinstance(names, str) else names or ()
         return tuple(
             Axis(name, 1 if name in self.replicas else self.sizes[name]) for name in listed if name in self.sizes
         )
@@ -125,12 +110,8 @@ class MeshAxes(Frozen):
     def describe_ring(self, names: Sequence[str], *, message_bytes: int) -> dict[str, Any]:
         """Return the fields of a `Collective` over some axes, but for those that its place in the step states.
 
-        Args:
-            names: Axes.
-            message_bytes: The larger of operand and result on one device [bytes].
-
         Example:
-            >>> mesh = MeshAxes(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
+            >>> mesh = Placement(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
             >>> mesh.describe_ring(["batch"], message_bytes=8)
             {'devices': 2, 'stride': 4, 'message_bytes': 8, 'replicas': True}
         """
@@ -142,28 +123,6 @@ class MeshAxes(Frozen):
             "message_bytes": message_bytes,
             "replicas": self.replicas.issuperset(names),
         }
-
-
-class Placement(Frozen):
-    """Placement of variables and samples.
-
-    Args:
-        mesh: Axes of the mesh of more than one device.
-        divided: Specs of the variables that devices hold in parts, by the variable's identity.
-    """
-
-    mesh: MeshAxes
-    divided: Mapping[int, Spec]
-
-    @property
-    def devices(self) -> int:
-        """Devices of the mesh [-]."""
-        return prod(self.mesh.sizes.values())
-
-    @property
-    def replicas(self) -> int:
-        """Parts into which the mesh divides a batch [-]."""
-        return prod(self.mesh.sizes[name] for name in self.mesh.replicas)
 
     def get_spec(self, variable: Any) -> Spec:
         """Return the division of a variable of the model."""
@@ -177,56 +136,22 @@ class Placement(Frozen):
 # --- local equations -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LocalArray:
-    """Shape and type of an array on one device, as `jax.core.ShapedArray` has them."""
-
-    shape: Shape
-    dtype: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LocalVariable:
-    """A variable of a local jaxpr, equal to itself alone."""
+    """A variable of a local jaxpr, with the shape and type that it has on one device; equal to itself alone."""
 
-    aval: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Primitive:
-    """Name of a primitive that the division adds."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LocalEquation:
-    """An equation between local variables, with the fields of `jax.core.JaxprEqn` that are read."""
-
-    primitive: Any
-    params: Mapping[str, Any]
-    invars: Sequence[Any]
-    outvars: Sequence[LocalVariable]
-    source_info: Any
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        self.aval = SimpleNamespace(shape=shape, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of the step on the devices of a mesh.
+    """A value of the step on the devices of a mesh."""
 
-    Args:
-        variable: Local variable, or a literal.
-        shape: Shape as traced [-].
-        spec: Division of its dimensions.
-        partial: Axes over whose devices it still has to be summed.
-        summed_bytes: Size of one element as it is summed, of the products behind it [bytes].
-    """
-
-    variable: Any
-    shape: Shape
-    spec: Spec
-    partial: frozenset[str] = frozenset()
-    summed_bytes: int = 0
+    variable: Any  # local variable, or a literal
+    shape: Shape  # as traced [-]
+    spec: Spec  # division of its dimensions
+    partial: frozenset[str] = frozenset()  # axes over whose devices it still has to be summed
+    summed_bytes: int = 0  # size of one element as it is summed, of the products behind it [bytes]
 
     @property
     def is_literal(self) -> bool:
@@ -236,18 +161,13 @@ class Value:
 
 @dataclass(slots=True)
 class LocalJaxpr:
-    """A jaxpr of local equations, while it is written.
-
-    Args:
-        invars, constvars, outvars, eqns: As in `jax.core.Jaxpr`.
-        summed: Values of partial sums that were summed, by the variable of the partial sum.
-        rewritten: Variables of values that were exchanged or sliced, by variable, primitive and spec.
-    """
+    """A jaxpr at local shapes while it is written, with those fields of `jax.core.Jaxpr` that are read."""
 
     invars: Sequence[LocalVariable]
     constvars: Sequence[LocalVariable] = ()
     outvars: Sequence[Any] = ()
     eqns: list[Any] = field(default_factory=list)
+    # sums of partial sums, by their variable; what was exchanged or sliced, by variable, primitive and spec
     summed: dict[LocalVariable, Value] = field(default_factory=dict)
     rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
 
@@ -260,19 +180,19 @@ class LocalJaxpr:
 def build_value(variable: Any, spec: Spec) -> Value:
     """Return a new value for a traced variable."""
     shape = tuple(getattr(variable.aval, "shape", ()))
-    local = LocalArray(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
-    return Value(variable=LocalVariable(local), shape=shape, spec=spec)
+    local = LocalVariable(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
+    return Value(variable=local, shape=shape, spec=spec)
 
 
 def rename(value: Value) -> Value:
     """Return a value under a new variable."""
-    return replace(value, variable=LocalVariable(value.variable.aval))
+    return replace(value, variable=LocalVariable(value.variable.aval.shape, value.variable.aval.dtype))
 
 
 class Operands:
     """Operands of a traced equation; what a rule changes of them is written into the local jaxpr before it."""
 
-    def __init__(self, equation: Equation, values: Sequence[Value], *, mesh: MeshAxes, body: LocalJaxpr) -> None:
+    def __init__(self, equation: Equation, values: Sequence[Value], *, mesh: Placement, body: LocalJaxpr) -> None:
         self.equation, self.mesh, self._body = equation, mesh, body
         self.values = [one if one.is_literal else body.summed.get(one.variable, one) for one in values]
 
@@ -286,12 +206,7 @@ class Operands:
         return self.values[index].spec
 
     def sum_up(self, index: int, *, wanted: Spec | None = None) -> None:
-        """Sum a partial operand over its axes: a reduce-scatter where one is wanted divided along them.
-
-        Args:
-            index: Position of the operand [-].
-            wanted: Division of the result; None for that of the operand.
-        """
+        """Sum a partial operand over its axes: a reduce-scatter where it is wanted divided along them."""
         value, before = self.values[index], self.values[index].variable
         for name in sorted(value.partial):
             spec = value.spec
@@ -307,11 +222,10 @@ class Operands:
         """Gather an operand along the axes of some of its dimensions."""
         value, chosen = self.values[index], set(dims)
         names = find_names(value.spec[dim] for dim in chosen)
-        if not names:
-            return
-        spec = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in value.spec)
-        whole = replace(value, spec=spec)
-        self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
+        if names:
+            spec = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in value.spec)
+            whole = replace(value, spec=spec)
+            self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
 
     def fit(self, index: int, spec: Spec) -> None:
         """Gather an operand along axes that divide none of the same dimensions in a spec, and slice it to that."""
@@ -322,26 +236,28 @@ class Operands:
     def slice_to(self, index: int, spec: Spec) -> None:
         """Let each device take its part of an operand that it holds the whole of; without communication."""
         value = self.values[index]
-        if value.is_literal or value.spec == spec:
-            return
-        self.values[index] = replace(value, spec=spec)
-        if compute_local_shape(value.shape, spec) != tuple(value.variable.aval.shape):
-            self.values[index] = self._rewrite(self.values[index], Primitive("dynamic_slice"), {})
+        if not value.is_literal and value.spec != spec:
+            part = self.values[index] = replace(value, spec=spec)
+            if compute_local_shape(value.shape, spec) != tuple(value.variable.aval.shape):
+                self.values[index] = self._rewrite(part, "dynamic_slice", {})
 
     def write(self, params: Mapping[str, Any], results: list[Value]) -> list[Value]:
         """Append the equation with its parameters and results on one device, and return the results."""
-        invars, outvars = ([value.variable for value in values] for values in (self.values, results))
-        source = self.equation.source_info
-        self._body.eqns.append(LocalEquation(self.equation.primitive, params, invars, outvars, source))
+        variables = ([value.variable for value in values] for values in (self.values, results))
+        self._append(self.equation.primitive, params, *variables)
         return results
 
-    def _rewrite(self, value: Value, primitive: Primitive, params: Mapping[str, Any]) -> Value:
+    def _append(self, primitive: Any, params: Mapping[str, Any], invars: list[Any], outvars: list[Any]) -> None:
+        """Append an equation with those fields of `jax.core.JaxprEqn` that are read."""
+        facts = {"params": params, "invars": invars, "outvars": outvars, "source_info": self.equation.source_info}
+        self._body.eqns.append(SimpleNamespace(primitive=primitive, **facts))
+
+    def _rewrite(self, value: Value, primitive: str, params: Mapping[str, Any]) -> Value:
         """Append an equation from a value's variable to a new one of its present spec."""
-        old, key = value.variable, (value.variable, primitive.name, value.spec)
+        old, key = value.variable, (value.variable, primitive, value.spec)
         if key not in self._body.rewritten:
-            new = LocalVariable(LocalArray(compute_local_shape(value.shape, value.spec), old.aval.dtype))
-            source = self.equation.source_info
-            self._body.eqns.append(LocalEquation(primitive, params, (old,), (new,), source))
+            new = LocalVariable(compute_local_shape(value.shape, value.spec), old.aval.dtype)
+            self._append(SimpleNamespace(name=primitive), params, [old], [new])
             self._body.rewritten[key] = new
         return replace(value, variable=self._body.rewritten[key])
 
@@ -351,4 +267,4 @@ class Operands:
         """Append a collective over axes of the mesh."""
         size = itemsize or value.variable.aval.dtype.itemsize
         message = prod(compute_local_shape(value.shape, largest)) * size
-        return self._rewrite(value, Primitive(kind), self.mesh.describe_ring(names, message_bytes=message))
+        return self._rewrite(value, kind, self.mesh.describe_ring(names, message_bytes=message))

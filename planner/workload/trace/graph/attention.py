@@ -25,10 +25,8 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
     the diagonal.
 
     Args:
-        call: Sizes of one head.
         batch: Samples times heads of the queries [-].
-        backward: Whether it is the backward pass.
-        repeats: Forward passes repeated before it, by recomputation [-].
+        repeats: Forward passes repeated before a backward pass, by recomputation [-].
     """
     blocks = math.ceil(call.keys / BLOCK)
     share = (blocks + 1) / (2 * blocks) if call.causal else 1.0
@@ -63,19 +61,17 @@ def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Gr
 
 def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node | None] | None:
     """Return what replaces each node of a call; None if its nodes are not two products and their gradients."""
-    forward_nodes = [index for index in indices if graph.nodes[index].phase == "forward"]
-    backward_nodes = [index for index in indices if graph.nodes[index].phase == "backward"]
-    products = _find_products(graph, forward_nodes)
-    if len(products) != FORWARD_PRODUCTS or len({graph.nodes[index].count for index in products}) != 1:
+    passes = [[index for index in indices if graph.nodes[index].phase == one] for one in ("forward", "backward")]
+    products, again = ([index for index in one if graph.nodes[index].role is Role.CONTRACTION] for one in passes)
+    counts = {graph.nodes[index].count for index in products}
+    if (len(products), len(counts)) != (FORWARD_PRODUCTS, 1) or any(graph.nodes[index].loop for index in indices):
         return None
-    if any(graph.nodes[index].loop for index in indices):
-        return None
-    inputs, outputs = _find_border(graph, forward_nodes, inner=indices)
+    inputs, outputs = _find_border(graph, passes[0], inner=indices)
     main = graph.nodes[products[0]]
     scores = describe_dot(main.equation, variant="fprop")
     batch = round(scores["flops"] / (2.0 * call.queries * call.keys * call.head_size))
     statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
-    kept = (*outputs, statistics) if backward_nodes else outputs
+    kept = (*outputs, statistics) if passes[1] else outputs
 
     def build(phase: Phase, inputs: Mapping[int, int], outputs: Sequence[int], repeats: int = 0) -> Node:
         """Return one kernel with the place of the call's first product."""
@@ -91,17 +87,13 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
         )
 
     found: dict[int, Node | None] = dict.fromkeys(indices)
-    found[forward_nodes[-1]] = build("forward", inputs, kept)
-    if backward_nodes:
-        read, gradients = _find_border(graph, backward_nodes, inner=indices)
-        again = {value: graph.sizes[value] for value in kept}
-        repeats = max(0, len(_find_products(graph, backward_nodes)) - 4) // FORWARD_PRODUCTS
-        found[backward_nodes[-1]] = build("backward", {**inputs, **again, **read}, gradients, repeats)
+    found[passes[0][-1]] = build("forward", inputs, kept)
+    if passes[1]:
+        read, gradients = _find_border(graph, passes[1], inner=indices)
+        sizes = {value: graph.sizes[value] for value in kept}
+        repeats = max(0, len(again) - 4) // FORWARD_PRODUCTS
+        found[passes[1][-1]] = build("backward", {**inputs, **sizes, **read}, gradients, repeats)
     return found
-
-
-def _find_products(graph: Graph, indices: Sequence[int]) -> list[int]:
-    return [index for index in indices if graph.nodes[index].role is Role.CONTRACTION]
 
 
 def _find_border(
@@ -141,7 +133,9 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
         if node.role is Role.CONTRACTION and node.loop is None:
             found.setdefault((owners[index], node.phase), []).append(index)
     for (owner, phase), products in found.items():
-        if len(products) < 2 or _is_unrolled_loop([graph.nodes[index] for index in products], weights):
+        read = [weight for index in products for weight in {weights.get(one) for one in graph.nodes[index].inputs}]
+        unrolled = any(count > 2 for weight, count in Counter(read).items() if weight is not None)
+        if len(products) < 2 or unrolled:
             continue
         inside = [
             index
@@ -158,23 +152,15 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
     return calls
 
 
-def _is_unrolled_loop(products: Sequence[Node], weights: Mapping[int, int]) -> bool:
-    """Return whether more than two products read the same weight."""
-    read = Counter(weight for node in products for weight in {weights.get(value) for value in node.inputs})
-    return any(count > 2 for weight, count in read.items() if weight is not None)
-
-
 def _find_path_nodes(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
     """Return the nodes on a path from one product to another through inner nodes only."""
-    made: set[int] = set()
-    after = set()
+    made, read = set[int](), set[int]()
+    after, way = set[int](), set[int]()
     for index in inside:
         node = graph.nodes[index]
         if index in products or not made.isdisjoint(node.inputs):
             made.update(node.outputs)
             after.add(index)
-    read: set[int] = set()
-    way = set()
     for index in reversed(inside):
         node = graph.nodes[index]
         if index in products or not read.isdisjoint(node.outputs):

@@ -17,69 +17,60 @@ _MAX_OPERANDS = 24  # limit for a recomputed value; XLA's limit is 96 for a whol
 
 @dataclass(slots=True)
 class FusedKernel:
-    """A kernel of the fused step.
+    """A kernel of the fused step."""
 
-    Args:
-        root, last: Index of its first and last root node.
-        work: Number of elements processed [-].
-        reads: Bytes read from each value in memory [bytes].
-        writes: Bytes written [bytes].
-        ready: Length of the dependency chain before it [-].
-        results: Elementwise results that it writes.
-        terminal: Whether its results are not read within the step.
-    """
-
-    root: int
-    last: int
-    work: int
-    reads: dict[int, int]
-    writes: int
-    ready: int
-    results: set[int] = field(default_factory=set)
-    terminal: bool = False
+    root: int  # index of its first root node
+    last: int  # of its last one
+    reads: dict[int, int] = field(default_factory=dict)  # from each value in memory [bytes]
+    work: int = 0  # number of elements processed [-]
+    ready: int = 0  # length of the dependency chain before it [-]
+    writes: int = 0  # [bytes]
+    results: set[int] = field(default_factory=set)  # elementwise results that it writes
+    terminal: bool = True  # whether its results are not read within the step
 
 
 @dataclass(slots=True)
 class Fusion:
-    """Kernels of the fused step.
-
-    Args:
-        kernels: Kernels in order of their first root.
-        kernel_of: Kernel number of each node; -1 for none.
-        groups: Launch number of each kernel.
-        shared: Kernels in a horizontal fusion, with all their executions in one launch.
-        stored: Values stored in memory.
-    """
+    """Kernels of the fused step in order of their first root, the values stored in memory, and launches."""
 
     kernels: list[FusedKernel]
-    kernel_of: list[int]
-    groups: list[int]
-    shared: set[int]
     stored: set[int]
+    kernel_of: list[int] = field(default_factory=list)  # kernel number of each node; -1 for none
+    groups: list[int] = field(default_factory=list)  # launch number of each kernel
+    shared: set[int] = field(default_factory=set)  # kernels with all their executions in one horizontal launch
 
 
 def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = False) -> Fusion:
     """Return the kernels that XLA would build for the step.
 
-    Args:
-        graph: The simplified step.
-        kept: Primitives whose results are stored rather than recomputed if used in two phases of the step.
-        into_products: Whether a product computes pointwise operands itself, as on a TPU.
+    Small kernels whose results are not read within the step run together, in batches. Results of the primitives in
+    `kept` are stored rather than recomputed if used in two phases of the step. `into_products`: whether a product
+    computes pointwise operands itself, as on a TPU.
     """
-    builder = _Builder(graph, kept, into_products=into_products)
+    fusion = _GrowingFusion(graph, kept, into_products=into_products)
     for index, node in enumerate(graph.nodes):
-        builder.add(index, node)
-    kernel_of = builder.kernel_of
+        fusion.add(index, node)
+    kernel_of = fusion.kernel_of
     for index in range(len(graph.nodes) - 1, -1, -1):
         if kernel_of[index] == -1 and graph.nodes[index].outputs:
-            readers = builder.users[graph.nodes[index].outputs[0]]
+            readers = fusion.users[graph.nodes[index].outputs[0]]
             kernel_of[index] = kernel_of[readers[0]] if readers else -1
-    groups, shared = _number_launches(graph, builder.kernels)
-    return Fusion(builder.kernels, kernel_of, groups, shared, builder.stored)
+    waiting, started = 0.0, -1
+    for number, kernel in enumerate(fusion.kernels):
+        if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
+            fusion.groups.append(number)
+            continue
+        if started < 0 or waiting >= _HORIZONTAL_BATCH:
+            started, waiting = number, 0.0
+        waiting += graph.nodes[kernel.root].count
+        fusion.groups.append(started)
+        fusion.shared.add(number)
+    return fusion
 
 
-class _Builder:
+class _GrowingFusion(Fusion):
     def __init__(self, graph: Graph, kept: Set[str], *, into_products: bool) -> None:
+        super().__init__([], set(), [-1] * len(graph.nodes))
         self.graph = graph
         takes_in = (*FUSIBLE, Role.CONTRACTION) if into_products else FUSIBLE
         self._takes_in = [node.role in takes_in for node in graph.nodes]
@@ -87,9 +78,6 @@ class _Builder:
         self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
-        self.kernels: list[FusedKernel] = []
-        self.kernel_of = [-1] * len(graph.nodes)
-        self.stored: set[int] = set()
         self._operands: dict[int, dict[int, int]] = {}  # operands of a recomputed value
         self._ready: dict[int, int] = {}  # dependency chain length of a stored value
         self._maker: dict[int, int] = {}  # kernel that writes a stored pointwise value
@@ -113,7 +101,7 @@ class _Builder:
             number = self._scalars.get(str(node.phase))
         if number is None:
             number = len(self.kernels)
-            self.kernels.append(FusedKernel(index, index, node.work, {}, 0, ready, terminal=True))
+            self.kernels.append(FusedKernel(index, index, work=node.work, ready=ready))
             if node.work <= 1 and node.role in FUSIBLE:
                 self._scalars[str(node.phase)] = number
         self._place(index, node, number, reads)
@@ -189,26 +177,6 @@ class _Builder:
                 kernel.results.add(value)
 
 
-def _number_launches(graph: Graph, kernels: list[FusedKernel]) -> tuple[list[int], set[int]]:
-    """Return the launch number of each kernel, and the kernels that share a launch.
-
-    Small kernels whose results are not read within the step run together, in batches.
-    """
-    groups: list[int] = []
-    shared: set[int] = set()
-    waiting, started = 0.0, -1
-    for number, kernel in enumerate(kernels):
-        if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
-            groups.append(number)
-            continue
-        if started < 0 or waiting >= _HORIZONTAL_BATCH:
-            started, waiting = number, 0.0
-        waiting += graph.nodes[kernel.root].count
-        groups.append(started)
-        shared.add(number)
-    return groups, shared
-
-
 LONGEST_ROW = 16384  # [elements]
 _HALF_BYTES = 2
 _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
@@ -218,11 +186,16 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
     """Return the kernel of rows that each joining kernel of XLA becomes part of, by its number.
 
     A kernel joins an earlier one over the same elements if it reads a row reduction of it and a whole operand that
-    the earlier one has read.
-
-    Returns:
-        Number of the first kernel of those rows, and what the joining one does not read again [-, bytes].
+    the earlier one has read. Returned are the first kernel of those rows, and what it need not read [-, bytes].
     """
+
+    def continues(first: int, nodes: list[Node]) -> bool:
+        """Return whether nodes continue a kernel of rows: over its elements, and in the same pass."""
+        root = graph.nodes[fusion.kernels[first].root]
+        normalizes = any(node.composed == _COMPOSED and node.phase == "forward" for node in nodes)
+        alike = all((node.phase, node.count) == (root.phase, root.count) for node in nodes if not node.scalar)
+        return alike and not normalizes and max(node.work for node in nodes) == fusion.kernels[first].work
+
     trains = any(node.phase == "backward" for node in graph.nodes)
     members: dict[int, list[Node]] = {}
     for node, number in zip(graph.nodes, fusion.kernel_of, strict=True):
@@ -236,7 +209,7 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
         whole = {value for value, size in kernel.reads.items() if size >= kernel.work}
         reduced = {value for node in nodes if _reduces_rows(node) for value in node.outputs}
         started = [first_of[value] for value in kernel.reads if value in first_of]
-        first = next((one for one in started if _continues(graph, fusion, one, nodes)), number)
+        first = next((one for one in started if continues(one, nodes)), number)
         shared = whole & operands.get(first, set())
         half = all(graph.sizes[value] <= _HALF_BYTES * kernel.work for value in shared)
         if shared and not (half and trains and not reduced):
@@ -246,15 +219,6 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
         operands.setdefault(first, set()).update(whole)
         first_of.update(dict.fromkeys(reduced, first))
     return found
-
-
-def _continues(graph: Graph, fusion: Fusion, first: int, nodes: list[Node]) -> bool:
-    """Return whether nodes continue a kernel of rows: over its elements, and in the same pass."""
-    kernel = fusion.kernels[first]
-    root = graph.nodes[kernel.root]
-    normalizes = any(node.composed == _COMPOSED and node.phase == "forward" for node in nodes)
-    alike = all((node.phase, node.count) == (root.phase, root.count) for node in nodes if not node.scalar)
-    return alike and not normalizes and max(node.work for node in nodes) == kernel.work
 
 
 def _reduces_rows(node: Node) -> bool:

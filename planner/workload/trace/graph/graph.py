@@ -1,77 +1,55 @@
-"""The step as a flat list of primitives over numbered values."""
+"""The step as a list of primitives over numbered values, and the loops and branches of the jaxpr behind it."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
 
-from ...ops import Loop, Phase
-from ..rules import Equation, Product, Role, Rule
+from ...ops import Loop, LoopPart, Phase
+from ..rules import Equation, Product, Role, Rule, count_elements, find_rule, nbytes
 
 _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")
 
 
 class Remark(NamedTuple):
-    """An assumption made during flattening; relevant only if the values defined meanwhile are used.
-
-    Args:
-        text: Text for the user.
-        values: Numbers of the values.
-        unknown_loop: Whether it concerns a loop with an unknown number of iterations.
-    """
+    """An assumption made during flattening; relevant only if the values defined meanwhile are used."""
 
     text: str
     values: range
-    unknown_loop: bool = False
+    unknown_loop: bool = False  # whether it concerns a loop with an unknown number of iterations
 
 
 @dataclass(slots=True)
 class Node:
-    """A primitive of the step, with loops multiplied and calls inlined.
+    """A primitive of the step, with loops multiplied and calls inlined."""
 
-    Args:
-        name: Name of the primitive.
-        rule: Cost rule.
-        equation: The equation with its shapes and parameters; None for loop border marks.
-        inputs, outputs: Value numbers, without literals.
-        reads: Bytes of each input that are read, in the order of `inputs` [bytes].
-        writes: Bytes written [bytes].
-        layer, phase: Layer and phase of origin.
-        count: Executions in a step [-].
-        work: Number of elements of its largest operand or result [-].
-        scalar: Whether all its operands are scalars.
-        kernel_reversed: Whether the kernel of a convolution is reversed (an input gradient).
-        loop: Its position in the innermost loop over time; None outside loops.
-        call: Number of its `keras.ops` call; 0 outside calls [-].
-        composed: Framework without a kernel for the call that it belongs to: `tensorflow`, `torch`, or empty.
-        attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
-        product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
-        role: Role in fusion.
-    """
-
-    name: str
+    name: str  # of the primitive
     rule: Rule
-    equation: Equation | None
-    inputs: tuple[int, ...]
+    equation: Equation | None  # None for loop border marks
+    inputs: tuple[int, ...]  # value numbers, without literals, as are outputs
     outputs: tuple[int, ...]
-    reads: tuple[int, ...]
-    layer: str
+    reads: tuple[int, ...]  # of each input, in their order [bytes]
+    layer: str  # layer and phase of origin
     phase: Phase | None
-    writes: int = 0
-    count: float = 1.0
-    work: int = 0
-    scalar: bool = False
-    kernel_reversed: bool = False
-    loop: Loop | None = None
-    call: int = 0
-    composed: str = ""
-    attention: bool = False
-    product: Product | None = None
-    role: Role = field(init=False)
+    writes: int = 0  # [bytes]
+    count: float = 1.0  # executions in a step [-]
+    work: int = 0  # number of elements of its largest operand or result [-]
+    scalar: bool = False  # whether all its operands are scalars
+    kernel_reversed: bool = False  # kernel of a convolution (an input gradient)
+    loop: Loop | None = None  # innermost loop over time
+    call: int = 0  # number of its `keras.ops` call; 0 outside calls [-]
+    composed: str = ""  # framework without a kernel for that call: `tensorflow`, `torch`
+    attention: bool = False  # whether it belongs to a call of `keras.ops.dot_product_attention`
+    product: Product | None = None  # of a fused kernel, whose equation does not say it
+    role: Role = field(init=False)  # that of its rule, which is read often
 
     def __post_init__(self) -> None:
-        """Set the role of its rule, which is read often."""
+        """Set the role."""
         self.role = self.rule.role
 
     @property
@@ -82,28 +60,15 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes in program order, and their values.
-
-    Args:
-        nodes: Nodes in program order.
-        sizes: Size of each value [bytes].
-        parents: For each value, the value it is part of (a slice of a scanned array), or itself.
-        inputs: Values that exist before the step: variables and the batch.
-        outputs: Values returned by the step.
-        parameters: Inputs that are trainable variables.
-        frozen: Inputs that are variables, but not trained.
-        constants: Integer values known before execution.
-        remarks: Assumptions.
-    """
+    """A step: nodes in program order over numbered values."""
 
     nodes: list[Node] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    parameters: tuple[int, ...] = ()
-    frozen: tuple[int, ...] = ()
-    constants: dict[int, int] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)  # size of each value [bytes]
+    parents: list[int] = field(default_factory=list)  # what each is a part of (of a scanned array), or itself
+    inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
+    outputs: tuple[int, ...] = ()  # values returned by the step
+    parameters: tuple[int, ...] = ()  # inputs that are trainable variables
+    constants: dict[int, int] = field(default_factory=dict)  # integer values known before execution
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first
 
@@ -145,3 +110,132 @@ class Graph:
                 elif node.name in _PARTS:
                     weights.update({value: value for value in node.outputs})
         return weights
+
+
+# --- calls, loops and branches -------------------------------------------------------------------------------
+
+_ADDITIONS = ("add", "add_any")
+
+
+def mark_loop(
+    nodes: Sequence[Node], *, state: Sequence[int], ends: Sequence[int | None], length: int, layer: str
+) -> None:
+    """Assign every node of a `scan` body without a loop its role in this loop.
+
+    A node belongs to the chain if it lies on a cycle through carried values. A carried value that is only
+    added to forms no chain, since the order of a sum is arbitrary. Values that pass through an inner loop's
+    own constants are not followed.
+
+    Args:
+        nodes: The flattened body.
+        state: Carried values at the start of the body.
+        ends: Results of the body: carried values first, then collected values.
+        length, layer: As for `Loop`.
+    """
+    uses = Counter(value for node in nodes for value in node.inputs)
+    uses.update(end for end in ends if end is not None)
+    adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
+    sums = {  # carried values that the body only adds to
+        index
+        for index, (value, end) in enumerate(zip(state, ends, strict=False))
+        if end in adders and value in adders[end].inputs and uses[value] == 1 and uses[end] == 1
+    }
+    carries = [index for index in range(len(state)) if index not in sums]
+    sources = _spread_bits(nodes, {state[index]: 1 << index for index in carries})
+    wanted: dict[int, int] = {}
+    for index, end in enumerate(ends):
+        if end is not None and index not in sums:
+            wanted[end] = wanted.get(end, 0) | 1 << index
+    targets = _spread_bits(nodes, wanted, backward=True)
+    before = [
+        1 << index | (sources.get(end, 0) if end is not None else 0)
+        for index, end in enumerate(ends[: len(state)])
+    ]
+    for middle in range(len(before)):  # carried values that each one depends on over any number of iterations
+        before = [bits | before[middle] if bits & 1 << middle else bits for bits in before]
+    for node in nodes:
+        if node.loop is None:
+            reached = _combine_bits(targets, node.outputs)
+            waits_for = _combine_bits(sources, node.inputs)
+            part: LoopPart = "apart" if reached else "sum"
+            if any(waits_for & (1 << i) and reached & before[i] for i in carries):
+                part = "chain"
+            node.loop = Loop(part=part, length=length, layer=layer)
+
+
+def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: bool = False) -> dict[int, int]:
+    """Return, for each value, the bits of those that it depends on; backward, of those that depend on it."""
+    bits = dict(known)
+    for node in reversed(nodes) if backward else nodes:
+        near, far = (node.outputs, node.inputs) if backward else (node.inputs, node.outputs)
+        reached = _combine_bits(bits, near)
+        for value in far:
+            bits[value] = bits.get(value, 0) | reached
+    return bits
+
+
+def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
+    return reduce(or_, (bits.get(value, 0) for value in values), 0)
+
+
+def find_inner_jaxprs(equation: Equation) -> list[Any]:
+    """Return the jaxprs called by an equation (`jit`, `custom_jvp_call`, `checkpoint`, `shard_map`, ...)."""
+    jaxprs = (
+        getattr(value, "jaxpr", value) for value in equation.params.values()
+    )  # closed ones contain open ones
+    return [one for one in jaxprs if hasattr(one, "eqns") and hasattr(one, "invars")]
+
+
+def has_primitive(jaxpr: Any, name: str) -> bool:
+    """Return whether a jaxpr, or one that it calls, has an equation of a primitive."""
+    return any(
+        equation.primitive.name == name or any(has_primitive(inner, name) for inner in find_inner_jaxprs(equation))
+        for equation in jaxpr.eqns
+    )
+
+
+def select_most_expensive_branch(equation: Equation) -> Any:
+    """Return the branch of a `cond` with the highest cost."""
+    return max((branch.jaxpr for branch in equation.params["branches"]), key=_estimate_cost)
+
+
+def _estimate_cost(jaxpr: Any) -> float:
+    """Return a rough cost of a jaxpr: bytes accessed, plus 2 FLOP per element pair for contractions."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = find_inner_jaxprs(equation)
+        if inner:
+            total += sum(map(_estimate_cost, inner)) * equation.params.get("length", 1)
+        else:
+            rule = find_rule(equation.primitive.name)
+            total += rule.flops(equation) + sum(rule.reads(equation)) + rule.writes(equation)
+            if rule.role.value == "contraction":
+                total += count_elements(equation.outvars[0]) * nbytes(equation.invars[1])
+    return total
+
+
+def compute_trip_count(equation: Equation, known: list[int | None]) -> int | None:
+    """Return the iterations of a `while` loop that counts in steps of one; None if they depend on data [-].
+
+    `known` are integer values of its operands; None for those that are not known before execution.
+    """
+    condition, body = equation.params["cond_jaxpr"].jaxpr, equation.params["body_jaxpr"].jaxpr
+    head, shared = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    tests = [e for e in condition.eqns if e.outvars[0] is condition.outvars[0]]
+    if len(condition.eqns) != 1 or not tests or tests[0].primitive.name not in ("lt", "gt"):
+        return None
+    low, high = tests[0].invars if tests[0].primitive.name == "lt" else reversed(tests[0].invars)
+    operands = dict(zip(condition.invars, [*known[:head], *known[head + shared :]], strict=True))
+
+    def find(variable: Any) -> int | None:
+        return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
+
+    start, stop = find(low), find(high)
+    if start is None or stop is None:
+        return None
+    position = condition.invars.index(low) - head  # of the counter among carried values
+    counter, result = body.invars[position + shared], body.outvars[position]
+    adders = [one for one in body.eqns if one.outvars[0] is result and one.primitive.name == "add"]
+    steps = [one for adder in adders[:1] for one in adder.invars if one is not counter]
+    counts = len(steps) == 1 and hasattr(steps[0], "val") and int(steps[0].val) == 1
+    return max(stop - start, 0) if counts else None

@@ -24,21 +24,13 @@ _EARLY, _LATE, _BOTH = 1, 2, 3
 
 @dataclass(slots=True)
 class LayerKernel:
-    """Kernel of one layer call and phase.
+    """Kernel of one layer call and phase."""
 
-    Args:
-        first: Index of its first node.
-        reads: Bytes read from each value in one pass [bytes].
-        stages: When each value is read: bit 0, before its reductions finish; bit 1, after.
-        bytes_written: Bytes written [bytes].
-        is_softmax: Whether it sums over what it has found the largest values of.
-    """
-
-    first: int
-    reads: dict[int, int] = field(default_factory=dict)
-    stages: dict[int, int] = field(default_factory=dict)
+    first: int  # index of its first node
+    reads: dict[int, int] = field(default_factory=dict)  # from each value in one pass [bytes]
+    stages: dict[int, int] = field(default_factory=dict)  # when: bit 0, before reductions finish; bit 1, after
     bytes_written: int = 0
-    is_softmax: bool = False
+    is_softmax: bool = False  # whether it sums over what it has found the largest values of
 
     @property
     def bytes_read(self) -> int:
@@ -66,17 +58,6 @@ class LayerKernels(NamedTuple):
 def group_layers(graph: Graph) -> LayerKernels:
     """Group the step into one kernel per layer call and phase."""
     calls = find_calls_between_products(graph)
-    kernel_of = _assign_kernels(graph, calls)
-    kernels: list[LayerKernel] = []  # numbered in the order of their first nodes
-    for index, number in enumerate(kernel_of):
-        if number == len(kernels):
-            kernels.append(LayerKernel(index))
-    _BorderTraffic(graph, kernels, kernel_of, calls).count()
-    return LayerKernels(kernels, kernel_of)
-
-
-def _assign_kernels(graph: Graph, calls: Mapping[int, int]) -> list[int]:
-    """Return each node's kernel, numbered in program order."""
     keys: list[tuple[object, ...]] = []
     run = 0
     previous: tuple[object, ...] | None = None
@@ -92,8 +73,14 @@ def _assign_kernels(graph: Graph, calls: Mapping[int, int]) -> list[int]:
             run += place != previous
             previous = place
             keys.append((*place, run))
-    numbers: dict[tuple[object, ...], int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
+    numbers: dict[tuple[object, ...], int] = {}  # in the order of their first nodes
+    kernels: list[LayerKernel] = []
+    kernel_of = [numbers.setdefault(key, len(numbers)) for key in keys]
+    for index, number in enumerate(kernel_of):
+        if number == len(kernels):
+            kernels.append(LayerKernel(index))
+    _BorderTraffic(graph, kernels, kernel_of, calls).count()
+    return LayerKernels(kernels, kernel_of)
 
 
 def _find_updated_variables(graph: Graph) -> dict[int, int]:
@@ -104,7 +91,7 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
     updates = [
         (index, node) for index, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE
     ]
-    roots: dict[int, int] = {index: index for index, _ in updates}
+    roots = {index: index for index, _ in updates}
 
     def find(index: int) -> int:
         while roots[index] != index:
@@ -140,27 +127,34 @@ class _BorderTraffic:
         self.kernels, self.kernel_of = kernels, kernel_of
         self.users, self.producers, self.outputs = graph.users(), graph.producers(), set(graph.outputs)
         self._made_in = {value: kernel_of[index] for value, index in self.producers.items()}
-        self._stages = self._all_stages()
         self._operands: dict[int, dict[int, int] | None] = {}
         self._written: set[int] = set()
 
     def count(self) -> None:
         """Compute every kernel's reads and writes."""
-        self._mark_softmax()
+        stages = self._find_stages()
+        after_largest: set[int] = set()  # nodes that depend on the largest values of their kernel's own operands
         for index, node in enumerate(self.graph.nodes):
+            kernel = self.kernels[self.kernel_of[index]]
+            makers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
+            if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in makers):
+                after_largest.add(index)
+                kernel.is_softmax |= node.name == "reduce_sum"
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
                     continue
                 operands = self._recomputed(value)
                 for operand, part in ({value: size} if operands is None else operands).items():
-                    self._read(index, operand, part)
+                    kernel.reads[operand] = max(part, kernel.reads.get(operand, 0))
+                    kernel.stages[operand] = stages[index] | kernel.stages.get(operand, 0)
+                    self._write(operand)
         for value in self.outputs:
             self._write(value)
 
     def _inside(self, value: int, index: int) -> bool:
         return self._made_in.get(value) == self.kernel_of[index]
 
-    def _all_stages(self) -> list[int]:
+    def _find_stages(self) -> list[int]:
         """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.
 
         Pointwise work before a reduction is repeated after it if its result is needed there.
@@ -180,22 +174,6 @@ class _BorderTraffic:
                     if self.graph.nodes[producer].role is Role.POINTWISE:
                         stages[producer] |= stages[index]
         return stages
-
-    def _mark_softmax(self) -> None:
-        """Mark the kernels that sum over what depends on the largest values of their own operands."""
-        after_largest: set[int] = set()
-        for index, node in enumerate(self.graph.nodes):
-            producers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
-            if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in producers):
-                after_largest.add(index)
-                if node.name == "reduce_sum":
-                    self.kernels[self.kernel_of[index]].is_softmax = True
-
-    def _read(self, index: int, value: int, size: int) -> None:
-        kernel = self.kernels[self.kernel_of[index]]
-        kernel.reads[value] = max(size, kernel.reads.get(value, 0))
-        kernel.stages[value] = self._stages[index] | kernel.stages.get(value, 0)
-        self._write(value)
 
     def _write(self, value: int) -> None:
         """Count a value as written by its producer, once."""
@@ -220,34 +198,27 @@ class _BorderTraffic:
         node = self.graph.nodes[producer]
         operands: dict[int, int] = {}
         for operand, size in zip(node.inputs, node.reads, strict=True):
-            deeper = self._recomputed_inside(operand, producer)
+            maker, deeper = self.producers.get(operand), None
+            if maker is None or self.kernel_of[maker] != self.kernel_of[producer]:
+                deeper = self._recomputed(operand)
+            elif self.graph.nodes[maker].role is Role.POINTWISE and operand not in self.outputs:
+                deeper = self._affordable(operand, maker)  # inside its kernel, to the border or a reduction
             operands.update({operand: size} if deeper is None else deeper)
         affordable = 2 * max(self.graph.sizes[value], _WORD_BYTES * node.work)
         return operands if sum(operands.values()) <= affordable else None
 
-    def _recomputed_inside(self, value: int, reader: int) -> dict[int, int] | None:
-        """Return the operands of a value within a kernel; None at its border and at reductions."""
-        producer = self.producers.get(value)
-        if producer is None or self.kernel_of[producer] != self.kernel_of[reader]:
-            return self._recomputed(value)
-        if self.graph.nodes[producer].role is not Role.POINTWISE or value in self.outputs:
-            return None
-        return self._affordable(value, producer)
-
     def _may_recompute(self, value: int, producer: int) -> bool:
+        """Return whether what reads a value may compute it: only the backward pass of its layer or call."""
         node = self.graph.nodes[producer]
         if node.role is not Role.POINTWISE or value in self.outputs:
             return False
         readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
         nodes = [self.graph.nodes[reader] for reader in readers]
-        fusible = all(one.role in FUSIBLE and one.count <= node.count for one in nodes)
-        if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":
-            return fusible
-        return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)
-
-    def _is_gradient_of(self, producer: int, reader: int) -> bool:
-        """Return whether a reader is in the backward pass of a value's producer: of its layer, or of its call."""
-        node, other = self.graph.nodes[producer], self.graph.nodes[reader]
-        if producer in self.calls and (node.phase == other.phase or self.calls[producer] != other.call):
+        if not all(one.role in FUSIBLE and one.count <= node.count for one in nodes):
             return False
-        return other.layer == node.layer and other.phase == "backward"
+        if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":
+            return True
+        call = self.calls.get(producer)
+        if call is not None and any(one.phase == node.phase or one.call != call for one in nodes):
+            return False
+        return all(one.layer == node.layer and one.phase == "backward" for one in nodes)

@@ -36,11 +36,7 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
 
     On a TPU, a product computes pointwise operands itself, and converts its result before it writes it (fusions of
     libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities made of them.
-
-    Args:
-        graph: The simplified step.
-        layers, fusion: Its kernels grouped by layer call, and as fused by XLA.
-        donated: Whether outputs replace inputs in place (a training step).
+    `donated`: whether outputs replace inputs in place (a training step).
     """
     widened, narrow = _widen_error_functions(graph), _narrow_products(graph)
     compiled = fuse(graph, kept=KEPT_BY_XLA)
@@ -89,29 +85,24 @@ def compute_peak_bytes(
     kernel may overwrite an operand that it is the last to read.
 
     Args:
-        graph, fusion: The simplified step, and its kernels.
         donated: Whether outputs replace inputs in place (a training step).
         workspaces: Whether kernels need memory besides operands and results.
         recompute: Whether everything but matrix products is recomputed in the backward pass.
     """
-    ends, skipped = _find_last_uses(graph, fusion), set(graph.inputs)
-    if donated:
-        skipped |= set(graph.outputs) | _find_gradients(graph, fusion)
+    ends, skipped = dict[int, int](), set(graph.inputs)
+    for kernel in fusion.kernels:
+        for value in kernel.reads:
+            whole = graph.parents[value]
+            ends[whole] = max(ends.get(whole, 0), kernel.last)
+    if donated:  # the outputs, and what the update reads of the backward pass, which is counted as gradients
+        made = {value for node in graph.nodes if node.phase == "backward" for value in node.outputs}
+        updates = [kernel for kernel in fusion.kernels if graph.nodes[kernel.root].phase == "update"]
+        skipped |= set(graph.outputs) | made & fusion.stored & {value for one in updates for value in one.reads}
     else:
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
     again = _end_recomputed(graph, fusion, ends) if recompute else 0
     live = _walk(graph, fusion, ends, skipped, workspaces=workspaces)
     return again + max(live, default=0)
-
-
-def _find_last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
-    """Return the index of the last node of the last kernel that reads each stored value."""
-    ends: dict[int, int] = {}
-    for kernel in fusion.kernels:
-        for value in kernel.reads:
-            whole = graph.parents[value]
-            ends[whole] = max(ends.get(whole, 0), kernel.last)
-    return ends
 
 
 def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
@@ -141,9 +132,8 @@ def _convert_to_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
         root = graph.nodes[one.first]
         backward = root.phase == "backward" and root.role in FUSIBLE
         reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
-        kernels.append(FusedKernel(one.first, last[number], 0, reads, 0, 0))
-    stored = {value for kernel in kernels for value in kernel.reads} | set(graph.outputs)
-    return Fusion(kernels, list(layers.kernel_of), [], set(), stored)
+        kernels.append(FusedKernel(one.first, last[number], reads))
+    return Fusion(kernels, stored={value for kernel in kernels for value in kernel.reads} | set(graph.outputs))
 
 
 def _find_rectified(graph: Graph) -> dict[int, int]:
@@ -187,13 +177,6 @@ def _find_dropout_masks(graph: Graph) -> dict[int, int]:
                 found[node.outputs[0]] = value
                 break
     return found
-
-
-def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
-    """Return values of the backward pass that the update reads; they are counted as gradients."""
-    made = {value for node in graph.nodes if node.phase == "backward" for value in node.outputs}
-    updates = [kernel for kernel in fusion.kernels if graph.nodes[kernel.root].phase == "update"]
-    return made & fusion.stored & {value for kernel in updates for value in kernel.reads}
 
 
 def _walk(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 from ...model import Unmodelled
@@ -18,16 +18,7 @@ _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
 _FUSED_BYTES = ("fused_bytes_read", "fused_bytes_written", "fused_bytes_reread")
 _LAYER_BYTES = ("layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max")
-_GROUPED_BYTES = (*_LAYER_BYTES, *_FUSED_BYTES)
-
-
-def _count_launches(nodes: Sequence[Node], taken_in: Set[int]) -> tuple[int, float, float]:
-    """Return a row's launches, bytes read and bytes written where each primitive is a kernel [-, bytes, bytes]."""
-    kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
-    whole = [node for node in kernels if taken_in.isdisjoint(node.outputs)]
-    reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
-    bytes_read = sum(size for value, size in reads if value not in taken_in)
-    return len(whole) or 1, float(bytes_read), float(sum(node.writes for node in whole))
+_EMPTY: dict[str, Any] = {**dict.fromkeys((*_LAYER_BYTES, *_FUSED_BYTES), 0.0), "row_group": -1}
 
 
 def _find_products_in_sums(graph: Graph) -> set[int]:
@@ -42,55 +33,52 @@ def _find_products_in_sums(graph: Graph) -> set[int]:
     return set(found.values())
 
 
-@dataclass(slots=True)
-class _Row:
-    """Sum over the nodes of one layer kernel and one fused kernel; its bytes by the field of `Op` [bytes]."""
-
-    nodes: list[Node] = field(default_factory=list)
-    moved: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(_GROUPED_BYTES, 0.0))
-    row_group: int = -1
-
-    @property
-    def fused_bytes(self) -> float:
-        """Bytes moved by its fused kernels [bytes]."""
-        return float(self.moved["fused_bytes_read"] + self.moved["fused_bytes_written"])
-
-
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
-    """Build the table of a simplified step: one row per contraction and per other kernel."""
+    """Build the table of a simplified step: one row per contraction and per other kernel.
+
+    A row is the sum over the nodes of one layer kernel and one fused kernel.
+    """
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
-    rows: dict[tuple[int, int], _Row] = {}
+    nodes: dict[tuple[int, int], list[Node]] = {}
     for key, node in zip(keys, graph.nodes, strict=True):
-        rows.setdefault(key, _Row()).nodes.append(node)
+        nodes.setdefault(key, []).append(node)
+    rows: dict[tuple[int, int], dict[str, Any]] = {key: dict(_EMPTY) for key in nodes}  # by the field of `Op`
     joined = find_row_kernels(graph, fusion)
     for number, kernel in enumerate(fusion.kernels):
-        moved = rows[keys[kernel.root]].moved
-        moved["fused_bytes_read"] += sum(kernel.reads.values())
-        moved["fused_bytes_written"] += kernel.writes
-        moved["fused_bytes_reread"] += joined[number][1] if number in joined else 0
-    for (_, fused_kernel), row in rows.items():
-        if fused_kernel in joined:
-            row.row_group = fusion.groups[joined[fused_kernel][0]]
+        row = rows[keys[kernel.root]]
+        row["fused_bytes_read"] += sum(kernel.reads.values())
+        row["fused_bytes_written"] += kernel.writes
+        row["fused_bytes_reread"] += joined[number][1] if number in joined else 0
+    for key in (key for key in rows if key[1] in joined):
+        rows[key]["row_group"] = fusion.groups[joined[key[1]][0]]
+    moved = {key: row["fused_bytes_read"] + row["fused_bytes_written"] for key, row in rows.items()}
     heaviest: dict[int, tuple[int, int]] = {}  # row of each layer kernel that receives the kernel's own bytes
-    for key in sorted(rows, key=lambda key: -rows[key].fused_bytes):
+    for key in sorted(rows, key=lambda key: -moved[key]):
         heaviest.setdefault(key[0], key)
     for number, layer in enumerate(layers.kernels):
-        moved = rows[heaviest[number]].moved
-        moved["layer_bytes_read"] += layer.bytes_read
-        moved["layer_bytes_written"] += layer.bytes_written
-        moved["layer_bytes_reread"] += layer.bytes_reread
-        moved["layer_bytes_max"] += layer.bytes_of_largest
-    for key in [key for key, row in rows.items() if row.fused_bytes == 0 and heaviest[key[0]] != key]:
-        rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
-    weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)
-    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, weights, taken_in))
+        row = rows[heaviest[number]]
+        row["layer_bytes_read"] += layer.bytes_read
+        row["layer_bytes_written"] += layer.bytes_written
+        row["layer_bytes_reread"] += layer.bytes_reread
+        row["layer_bytes_max"] += layer.bytes_of_largest
+    for key in [key for key in rows if moved[key] == 0 and heaviest[key[0]] != key]:
+        nodes[heaviest[key[0]]] += nodes.pop(key)
+    shared: dict[str, Any] = {
+        "fusion": fusion,
+        "weights": graph.weights().keys(),
+        "taken_in": _find_products_in_sums(graph),
+    }
+    built = ((key[1], _build_op(nodes[key], rows[key], key=key, **shared)) for key in nodes)
+    return tuple(
+        one
+        for kernel, op in built
+        if op is not None
+        for one in (_split_op(op) if op.count != 1 and kernel in fusion.shared else [op])
+    )
 
 
-def _build_ops(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]) -> list[Op]:
-    """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
-    op = _build_op(row, key, fusion, weights, taken_in)
-    if op is None or op.count == 1 or key[1] not in fusion.shared:
-        return [op] if op else []
+def _split_op(op: Op) -> list[Op]:
+    """Return an operation as it is executed unfused, and all its executions as one launch of a fused kernel."""
     whole = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
     launches = {"count": 1.0, "flops": 0.0, "primitives": 0, "layer_group": -1}
     unfused = dict.fromkeys(("bytes_read", "bytes_written", *_LAYER_BYTES), 0.0)
@@ -99,14 +87,24 @@ def _build_ops(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int
     return [replace(op, **apart), replace(op, **together)]
 
 
-def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]) -> Op | None:
-    layer_group, fused_kernel = key
-    main = max(row.nodes, key=lambda node: node.bytes_moved)
+def _build_op(
+    nodes: list[Node],
+    row: dict[str, Any],
+    *,
+    key: tuple[int, int],
+    fusion: Fusion,
+    weights: Set[int],
+    taken_in: Set[int],
+) -> Op | None:
+    main = max(nodes, key=lambda node: node.bytes_moved)
     if main.equation is None:
         return None
     described = _describe_contraction(main, weights)
-    kernels, bytes_read, bytes_written = _count_launches(row.nodes, taken_in)
-    flops = sum(node.rule.flops(node.equation) for node in row.nodes)
+    # Where each primitive is a kernel, all but broadcasts and scalar work are launched.
+    kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
+    whole = [node for node in kernels if taken_in.isdisjoint(node.outputs)]
+    reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
+    flops = sum(node.rule.flops(node.equation) for node in nodes)
     facts: dict[str, Any] = {"kind": main.rule.kind, "flops": flops}
     if main.rule.window is not None:
         facts["kernel"], facts["stride"] = main.rule.window(main.equation)
@@ -118,14 +116,13 @@ def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int]
         layer=main.layer,
         dtype=str(variables[0].aval.dtype) if variables else "",
         count=main.count,
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
-        **row.moved,
-        layer_group=layer_group,
-        fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
-        row_group=row.row_group,
-        primitives=kernels,
-        composed=next((node.composed for node in row.nodes if node.composed), ""),
+        bytes_read=float(sum(size for value, size in reads if value not in taken_in)),
+        bytes_written=float(sum(node.writes for node in whole)),
+        **row,
+        layer_group=key[0],
+        fused_group=fusion.groups[key[1]] if key[1] >= 0 else -1,
+        primitives=len(whole) or 1,
+        composed=next((node.composed for node in nodes if node.composed), ""),
         loop=main.loop,
     )
 

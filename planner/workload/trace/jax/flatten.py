@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..graph.control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
-from ..graph.graph import Graph, Node, Remark
+from ..graph.graph import (
+    Graph,
+    Node,
+    Remark,
+    compute_trip_count,
+    find_inner_jaxprs,
+    mark_loop,
+    select_most_expensive_branch,
+)
 from ..rules import (
     Equation,
     Role,
@@ -29,9 +36,16 @@ def flatten(closed_jaxpr: Any) -> Graph:
     jaxpr = closed_jaxpr.jaxpr
     arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
     walker.graph.inputs = (*arguments, *constants)
-    results = walker.inline(jaxpr, arguments, stack="", count=1.0, constants=constants)
+    results = walker.inline(jaxpr, arguments, _Place(), constants)
     walker.graph.outputs = tuple(value for value in results if value is not None)
     return walker.graph
+
+
+class _Place(NamedTuple):
+    """Scopes around an equation, and its executions in a step [-]."""
+
+    stack: str = ""
+    times: float = 1.0
 
 
 class _GraphBuilder:
@@ -43,26 +57,19 @@ class _GraphBuilder:
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def inline(
-        self,
-        jaxpr: Any,
-        arguments: Sequence[int | None],
-        *,
-        stack: str,
-        count: float,
-        constants: Sequence[int] | None = None,
+        self, jaxpr: Any, arguments: Sequence[int | None], place: _Place, constants: Sequence[int] | None = None
     ) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
         constants = self.values(jaxpr.constvars) if constants is None else constants
         scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
         scope.update(zip(jaxpr.constvars, constants, strict=True))
-        names: dict[Any, str] = {}
+        places: dict[Any, _Place] = {}
         for equation in jaxpr.eqns:
             inner = equation.source_info.name_stack
-            name = names.get(inner)
-            if name is None:
-                name = names[inner] = "/".join(filter(None, (stack, str(inner))))
+            if inner not in places:
+                places[inner] = place._replace(stack="/".join(filter(None, (place.stack, str(inner)))))
             inputs = [self._value(variable, scope) for variable in equation.invars]
-            results = self._equation(equation, inputs, name, count)
+            results = self._equation(equation, inputs, places[inner])
             scope.update(zip(equation.outvars, results, strict=True))
         return [self._value(variable, scope) for variable in jaxpr.outvars]
 
@@ -74,36 +81,32 @@ class _GraphBuilder:
         if not hasattr(variable, "val"):
             return scope[variable]
         aval = variable.aval
-        if aval.shape == () and getattr(aval.dtype, "kind", "") in ("i", "u"):
-            known = int(variable.val)
-            if known not in self._integers:
-                self._integers[known] = self.graph.new_value(0)
-                self.graph.constants[self._integers[known]] = known
-            return self._integers[known]
-        return None
+        if aval.shape != () or getattr(aval.dtype, "kind", "") not in ("i", "u"):
+            return None
+        known = int(variable.val)
+        if known not in self._integers:
+            self._integers[known] = self.graph.new_value(0)
+            self.graph.constants[self._integers[known]] = known
+        return self._integers[known]
 
-    def _equation(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> Sequence[int | None]:
+    def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
         control: dict[str, Callable[..., Sequence[int | None]]]
         control = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if name in control:
-            return control[name](equation, inputs, stack, count)
+            return control[name](equation, inputs, place)
         rule = find_rule(name)
         if not rule.known:
             called = find_inner_jaxprs(equation)
             if len(called) == 1 and len(called[0].invars) == len(inputs):
-                return self.inline(called[0], inputs, stack=stack, count=count)
+                return self.inline(called[0], inputs, place)
         if rule.role is Role.VIEW or rule.is_view(equation):
             return inputs if len(equation.outvars) == len(inputs) else [inputs[0]] * len(equation.outvars)
         if name == "dot_general":
-            inputs = self._batches_first(equation, inputs, stack, count)
-        return self._primitive(equation, rule, inputs, stack, count)
+            inputs = self._batches_first(equation, inputs, place)
+        return self._primitive(equation, rule, inputs, place)
 
-    def _batches_first(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> list[int | None]:
+    def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         """Return the operands of batched products with batch axes first, copied if necessary.
 
         Libraries step through a batch of products with one stride. Queries, keys and values in the layout
@@ -111,22 +114,20 @@ class _GraphBuilder:
         copies.
         """
         results = list(inputs)
-        for place, axes in enumerate(equation.params["dimension_numbers"][1]):
-            value, variable = inputs[place], equation.invars[place]
+        for side, axes in enumerate(equation.params["dimension_numbers"][1]):
+            value, variable = inputs[side], equation.invars[side]
             shape = get_shape(variable)
             order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
             if value is None or keeps_order(shape, order):
                 continue
             if (value, order) not in self._fronts:
                 moved = build_transposition(variable.aval, order)
-                copies = self._primitive(moved, find_rule("transpose"), [value], stack, count)
+                copies = self._primitive(moved, find_rule("transpose"), [value], place)
                 self._fronts[value, order] = copies[0]
-            results[place] = self._fronts[value, order]
+            results[side] = self._fronts[value, order]
         return results
 
-    def _primitive(
-        self, equation: Equation, rule: Rule, inputs: list[int | None], stack: str, count: float
-    ) -> list[int]:
+    def _primitive(self, equation: Equation, rule: Rule, inputs: list[int | None], place: _Place) -> list[int]:
         outputs = self.values(equation.outvars)
         reads: dict[int, int] = {}
         for value, size in zip(inputs, rule.reads(equation), strict=False):
@@ -134,84 +135,86 @@ class _GraphBuilder:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        scope = parse_scope(stack)
-        node = Node(
-            name=equation.primitive.name,
-            rule=rule,
-            equation=equation,
-            inputs=tuple(reads),
-            outputs=tuple(outputs),
-            reads=tuple(reads.values()),
-            writes=rule.writes(equation),
-            layer=scope.layer,
-            phase=scope.phase,
-            count=count * scope.repeats,
-            work=max(map(count_elements, sized), default=0),
-            scalar=not any(map(get_shape, variables)),
-            call=scope.call,
-            composed=scope.composed,
-            attention=scope.attention,
+        scope = parse_scope(place.stack)
+        self.graph.nodes.append(
+            Node(
+                name=equation.primitive.name,
+                rule=rule,
+                equation=equation,
+                inputs=tuple(reads),
+                outputs=tuple(outputs),
+                reads=tuple(reads.values()),
+                writes=rule.writes(equation),
+                layer=scope.layer,
+                phase=scope.phase,
+                count=place.times * scope.repeats,
+                work=max(map(count_elements, sized), default=0),
+                scalar=not any(map(get_shape, variables)),
+                call=scope.call,
+                composed=scope.composed,
+                attention=scope.attention,
+            )
         )
-        self.graph.nodes.append(node)
         return outputs
 
-    def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
+    def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], place: _Place) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
-        reads = {value: 0 for value in inputs if value is not None}
-        scope = parse_scope(stack)
-        node = Node(
-            name=name,
-            rule=_LOOP_BORDER,
-            equation=None,
-            inputs=tuple(reads),
-            outputs=tuple(outputs),
-            reads=tuple(reads.values()),
-            layer=scope.layer,
-            phase=scope.phase,
+        reads = dict.fromkeys((value for value in inputs if value is not None), 0)
+        self.graph.nodes.append(
+            Node(
+                name=name,
+                rule=_LOOP_BORDER,
+                equation=None,
+                inputs=tuple(reads),
+                outputs=tuple(outputs),
+                reads=tuple(reads.values()),
+                layer=parse_scope(place.stack).layer,
+                phase=parse_scope(place.stack).phase,
+            )
         )
-        self.graph.nodes.append(node)
 
-    def _scan(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]
         results = self.values(equation.outvars)
         state = self.values(body.invars[consts : consts + carries])
-        self._border("scan_begin", inputs[consts:], [*results, *state], stack)
+        self._border("scan_begin", inputs[consts:], [*results, *state], place)
         scanned = zip(body.invars[consts + carries :], inputs[consts + carries :], strict=True)
         slices = [self.graph.new_value(nbytes(part), parent=whole) for part, whole in scanned]
-        first, layer = len(self.graph.nodes), parse_scope(stack).recurrent
-        ends = self.inline(body, [*inputs[:consts], *state, *slices], stack=stack, count=count * length)
+        first, layer = len(self.graph.nodes), parse_scope(place.stack).recurrent
+        inside = place._replace(times=place.times * length)
+        ends = self.inline(body, [*inputs[:consts], *state, *slices], inside)
         mark_loop(self.graph.nodes[first:], state=state, ends=ends, length=length, layer=layer)
-        self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
+        self._border("scan_end", [*ends, *inputs[consts:]], [], place)
         return results
 
-    def _while(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int]:
+    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
         known = [None if value is None else self.graph.constants.get(value) for value in inputs]
         trips = compute_trip_count(equation, known)
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
-        self._border("while_begin", inputs[head + shared :], [*results, *state], stack)
+        self._border("while_begin", inputs[head + shared :], [*results, *state], place)
         body = params["body_jaxpr"].jaxpr
-        times = count * (1 if trips is None else trips)
-        ends = self.inline(body, [*inputs[head : head + shared], *state], stack=stack, count=times)
-        self._border("while_end", ends, [], stack)
+        inside = place._replace(times=place.times * (1 if trips is None else trips))
+        ends = self.inline(body, [*inputs[head : head + shared], *state], inside)
+        self._border("while_end", ends, [], place)
         if trips is None:
-            self._remark("loop of unknown length in {}", stack, first, unknown_loop=True)
+            self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
         return results
 
-    def _cond(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int | None]:
+    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         branch = select_most_expensive_branch(equation)
         first = len(self.graph.sizes)
-        results = self.inline(branch, inputs[1:], stack=stack, count=count)
-        self._remark("a branch in {} depends on data; its most expensive side is counted", stack, first)
+        results = self.inline(branch, inputs[1:], place)
+        self._remark("a branch in {} depends on data; its most expensive side is counted", place, first)
         return results
 
-    def _remark(self, text: str, stack: str, first: int, *, unknown_loop: bool = False) -> None:
-        made, place = range(first, len(self.graph.sizes)), parse_scope(stack).layer or "the step"
-        self.graph.remarks.append(Remark(text.format(place), made, unknown_loop))
+    def _remark(self, text: str, place: _Place, first: int, *, unknown_loop: bool = False) -> None:
+        made, where = range(first, len(self.graph.sizes)), parse_scope(place.stack).layer or "the step"
+        self.graph.remarks.append(Remark(text.format(where), made, unknown_loop))
 
 
 _LAYOUT = ("transpose", "rev")
@@ -225,52 +228,36 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
         graph: Graph from `flatten`.
         has_update: Whether the step has a backward pass and an update.
     """
-    _resolve_phases(graph.nodes, has_update=has_update)
-    graph.nodes = _select_live_nodes(graph)
-    _mark_reversed_kernels(graph)
+    backward = [index for index, node in enumerate(graph.nodes) if node.phase == "backward"] or [len(graph.nodes)]
+    for index, node in enumerate(graph.nodes):  # outside of layers, by the position relative to the backward pass
+        if not has_update or (node.phase is None and index < backward[0]):
+            node.phase = "forward"
+        elif node.phase is None:
+            node.phase = "backward" if index <= backward[-1] else "update"
+    wanted, kept = set(graph.outputs), []
+    for node in reversed(graph.nodes):  # that reach an output, and marks without results
+        if not node.outputs or not wanted.isdisjoint(node.outputs):
+            wanted.update(node.inputs)
+            kept.append(node)
+    graph.nodes = kept[::-1]
+    producers = graph.producers()
+    for node in graph.nodes:
+        if node.name == "conv_general_dilated" and len(node.inputs) == 2:
+            node.kernel_reversed = _is_reversed(graph, node.inputs[1], producers)
     _fold_layouts(graph)
     made = {value for node in graph.nodes for value in node.outputs}
     graph.remarks = [remark for remark in graph.remarks if not made.isdisjoint(remark.values)]
 
 
-def _resolve_phases(nodes: list[Node], *, has_update: bool) -> None:
-    """Set the phase of nodes outside layer scopes, by position relative to the backward pass."""
-    backward = [index for index, node in enumerate(nodes) if node.phase == "backward"]
-    first, last = (backward[0], backward[-1]) if backward else (len(nodes), len(nodes) - 1)
-    for index, node in enumerate(nodes):
-        if not has_update or (node.phase is None and index < first):
-            node.phase = "forward"
-        elif node.phase is None:
-            node.phase = "backward" if index <= last else "update"
-
-
-def _select_live_nodes(graph: Graph) -> list[Node]:
-    """Return the nodes whose results reach an output, and marks without results."""
-    wanted = set(graph.outputs)
-    kept = []
-    for node in reversed(graph.nodes):
-        if not node.outputs or not wanted.isdisjoint(node.outputs):
-            wanted.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]
-
-
-def _mark_reversed_kernels(graph: Graph) -> None:
-    """Mark input gradients, which convolve with a reversed kernel; double reversals cancel."""
-    producers = graph.producers()
-    for node in graph.nodes:
-        if node.name == "conv_general_dilated" and len(node.inputs) == 2:
-            node.kernel_reversed = bool(_find_reversed_axes(graph, node.inputs[1], producers))
-
-
-def _find_reversed_axes(graph: Graph, value: int, producers: dict[int, int]) -> set[int]:
+def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
+    """Return whether a kernel is that of an input gradient, which is reversed; double reversals cancel."""
     axes: set[int] = set()
     while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
         node = graph.nodes[index]
         if node.name == "rev" and node.equation is not None:
             axes ^= set(node.equation.params["dimensions"])
         value = node.inputs[0]
-    return axes
+    return bool(axes)
 
 
 def _fold_layouts(graph: Graph) -> None:
@@ -279,7 +266,22 @@ def _fold_layouts(graph: Graph) -> None:
     Convolutions accept kernels and return kernel gradients in any layout; matrix products accept transposed
     operands and return transposed results. Batched products do not: their transpositions move data.
     """
-    names = {**_find_folded_into_readers(graph), **_find_folded_into_producers(graph)}
+    names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
+    users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
+    layouts = [node for node in graph.nodes if node.name in _LAYOUT and node.inputs]
+    for node in reversed(layouts):  # only contractions read it
+        value = node.outputs[0]
+        readers = [graph.nodes[user] for user in users[value]]
+        if value not in outputs and all(_takes_layout(one, node) or one.outputs[0] in names for one in readers):
+            names[value] = node.inputs[0]
+    later: dict[int, int] = {}
+    for node in layouts:  # it is the only reader of a contraction's result
+        value = node.inputs[0]
+        index = producers.get(value)
+        takes = value in later or (index is not None and _takes_layout(graph.nodes[index], node))
+        if takes and len(users[value]) == 1:
+            later[node.outputs[0]] = value
+    names |= later
 
     def final(value: int) -> int:
         while value in names:
@@ -292,37 +294,8 @@ def _fold_layouts(graph: Graph) -> None:
     graph.outputs = tuple(map(final, graph.outputs))
 
 
-def _find_folded_into_readers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes that only contractions read, by their operand."""
-    users, outputs = graph.users(), set(graph.outputs)
-    names: dict[int, int] = {}
-    for node in reversed(graph.nodes):
-        if not _is_layout(node) or node.outputs[0] in outputs:
-            continue
-        readers = [graph.nodes[user] for user in users[node.outputs[0]]]
-        if all(_takes_any_layout(reader, node) or reader.outputs[0] in names for reader in readers):
-            names[node.outputs[0]] = node.inputs[0]
-    return names
-
-
-def _find_folded_into_producers(graph: Graph) -> dict[int, int]:
-    """Return results of layout changes that are the only readers of a contraction's result."""
-    users, producers = graph.users(), graph.producers()
-    names: dict[int, int] = {}
-    for node in graph.nodes:
-        if not _is_layout(node) or len(users[node.inputs[0]]) > 1:
-            continue
-        index = producers.get(node.inputs[0])
-        if node.inputs[0] in names or (index is not None and _takes_any_layout(graph.nodes[index], node)):
-            names[node.outputs[0]] = node.inputs[0]
-    return names
-
-
-def _is_layout(node: Node) -> bool:
-    return node.name in _LAYOUT and bool(node.inputs)
-
-
-def _takes_any_layout(contraction: Node, layout: Node) -> bool:
+def _takes_layout(contraction: Node, layout: Node) -> bool:
+    """Return whether a product takes an array in any order of its axes: a convolution, or one of matrices."""
     if contraction.role is not Role.CONTRACTION or layout.equation is None:
         return False
     if contraction.name == "conv_general_dilated":

@@ -32,25 +32,15 @@ _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "
 
 
 class Scope(NamedTuple):
-    """Scopes around an equation.
+    """Scopes around an equation."""
 
-    Args:
-        layer: Path of its layer without JAX's transformations; empty outside layers.
-        phase: Phase; None outside the gradient.
-        repeats: Equal executions that it stands for [-].
-        call: Number of the outermost `keras.ops` call around it; 0 outside calls [-].
-        composed: Framework that composes this call of primitives (`tensorflow`, `torch`); empty for none.
-        attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
-        recurrent: Kind of the recurrent layer around it if cuDNN supports it; else empty.
-    """
-
-    layer: str
-    phase: Phase | None
-    repeats: int
-    call: int
-    composed: str
-    attention: bool
-    recurrent: str
+    layer: str  # path without JAX's transformations; empty outside layers
+    phase: Phase | None  # None outside the gradient
+    repeats: int  # equal executions that it stands for [-]
+    call: int  # of the outermost `keras.ops` call around it; 0 outside calls [-]
+    composed: str  # framework that composes this call (`tensorflow`, `torch`)
+    attention: bool  # whether it belongs to a call of `keras.ops.dot_product_attention`
+    recurrent: str  # kind of the layer around it if cuDNN supports it
 
 
 @functools.lru_cache(maxsize=4096)
@@ -62,13 +52,16 @@ def parse_scope(stack: str) -> Scope:
         ('mlp/gelu', 'backward', 1, 7, 'torch')
         >>> parse_scope("adam/gpuplan_repeat_12")[1:3], parse_scope("jvp(lstm)/gpuplan_recurrent_lstm").recurrent
         ((None, 12), 'lstm')
+        >>> parse_scope("transpose(jvp(encoder))/attention/jvp()/softmax").layer
+        'encoder/attention/softmax'
     """
     marks: dict[str, list[str]] = {}
     for kind, value in _MARK.findall(stack):
         marks.setdefault(kind, []).append(value)
     phase: Phase | None = "forward" if "jvp(" in stack else None
+    parts = (part for part in _WRAPPER.sub("", stack).split("/") if part not in _TRANSFORMS and "(" not in part)
     return Scope(
-        layer=parse_layer(stack),
+        layer="/".join(part for part in parts if not part.startswith("gpuplan_")),
         phase="backward" if "transpose(" in stack else phase,
         repeats=math.prod(map(int, marks.get("repeat", ()))),
         call=int(marks.get("call", "0")[0]),
@@ -76,18 +69,6 @@ def parse_scope(stack: str) -> Scope:
         attention=ATTENTION in stack,
         recurrent=marks.get("recurrent", [""])[-1],
     )
-
-
-def parse_layer(stack: str) -> str:
-    """Return the layer's path without JAX's transformations; empty outside layers.
-
-    Example:
-        >>> parse_layer("transpose(jvp(encoder))/attention/jvp()/softmax")
-        'encoder/attention/softmax'
-    """
-    parts = _WRAPPER.sub("", stack).split("/")
-    ours = (part for part in parts if part not in _TRANSFORMS and "(" not in part)
-    return "/".join(part for part in ours if not part.startswith("gpuplan_"))
 
 
 FLAGS_NOT_RECOMPUTED = (
@@ -111,18 +92,18 @@ def recompute_with_flags() -> Iterator[list[str]]:
         @functools.wraps(function)
         def recomputed(*args: Any, **kwargs: Any) -> Any:
             leaves, tree = jax.tree.flatten((args, kwargs))
-            places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")]
+            arrays = {
+                i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+            }
             if any(isinstance(leaf, bool) for leaf in leaves) and not notes:
                 notes.append(FLAGS_NOT_RECOMPUTED)
 
-            def call(*arrays: Any) -> Any:
-                filled = list(leaves)
-                for place, array in zip(places, arrays, strict=True):
-                    filled[place] = array
+            def call(arrays: dict[int, Any]) -> Any:
+                filled = [arrays.get(place, leaf) for place, leaf in enumerate(leaves)]
                 positional, named = jax.tree.unflatten(tree, filled)
                 return function(*positional, **named)
 
-            return jax.checkpoint(call)(*(leaves[place] for place in places))
+            return jax.checkpoint(call)(arrays)
 
         return recomputed
 
@@ -142,7 +123,17 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
     for layer in model._flatten_layers():
         kind = kinds.get(type(layer))
         if kind is not None:
-            supported = bool(layer.use_cudnn) and _is_supported(layer)
+            # Keras would use cuDNN for it on some backend (`cudnn_ok` in each). Masked sequences use the loop on
+            # JAX and PyTorch, and here; TensorFlow supports some of them.
+            supported = (
+                layer.use_cudnn
+                and layer.activation is keras.activations.tanh
+                and layer.recurrent_activation is keras.activations.sigmoid
+                and layer.use_bias
+                and not layer.unroll
+                and not layer.recurrent_dropout
+                and getattr(layer, "reset_after", True)
+            )
             named = _wrap_inner_loop(layer.inner_loop, f"{RECURRENT}{kind}" if supported else "")
             replacements.append((layer, "inner_loop", named))
         if kind == "lstm":
@@ -158,21 +149,6 @@ def _wrap_inner_loop(inner_loop: Callable[..., Any], name: str) -> Callable[...,
             return inner_loop(sequences, initial_state, mask, training=training)
 
     return run
-
-
-def _is_supported(layer: Any) -> bool:
-    """Return whether Keras would use cuDNN for a layer on some backend (`cudnn_ok` in each).
-
-    Masked sequences use the loop on JAX and PyTorch, and here; TensorFlow supports some of them.
-    """
-    return (
-        layer.activation is keras.activations.tanh
-        and layer.recurrent_activation is keras.activations.sigmoid
-        and layer.use_bias
-        and not layer.unroll
-        and not layer.recurrent_dropout
-        and getattr(layer, "reset_after", True)
-    )
 
 
 # Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
@@ -201,6 +177,16 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
 
     numbers = itertools.count(1)
     attention: dict[int, AttentionCall] = {}
+
+    def number(function: Callable[..., Any], composed: str) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            name = f"{CALL}{next(numbers)}"
+            with jax.named_scope(f"{name}/{COMPOSED}{composed}" if composed else name):
+                return function(*args, **kwargs)
+
+        return run
+
     found = [
         (module, name, one)
         for module in (backend.nn, backend.numpy)
@@ -209,21 +195,9 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     ]
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
     attend = _wrap_attention(backend.nn.dot_product_attention, numbers, attention)
-    wrapped = (
-        (module, name, _wrap_numbered(one, numbers, _COMPOSED.get(name, ""))) for module, name, one in found
-    )
+    wrapped = ((module, name, number(one, _COMPOSED.get(name, ""))) for module, name, one in found)
     with replacing(*wrapped, (backend.nn, "dot_product_attention", attend)):
         yield attention
-
-
-def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], composed: str) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        name = f"{CALL}{next(numbers)}"
-        with jax.named_scope(f"{name}/{COMPOSED}{composed}" if composed else name):
-            return function(*args, **kwargs)
-
-    return run
 
 
 def _wrap_attention(

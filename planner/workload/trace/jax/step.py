@@ -25,13 +25,12 @@ from ...model import (
     VariableBytes,
 )
 from ...ops import Mode, Op, OpKind
-from ...options import ArraySpec, SpecTree, iter_specs, map_specs
+from ...options import SpecTree, iter_specs, map_specs
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.attention import fuse_attention
-from ..graph.control import has_primitive
 from ..graph.fusion import fuse
-from ..graph.graph import Graph
+from ..graph.graph import Graph, has_primitive
 from ..graph.layers import group_layers
 from ..graph.liveness import compute_peaks
 from ..graph.table import find_unmodelled, tabulate
@@ -45,12 +44,11 @@ _HOOK = "_backend_update_step"
 
 @contextlib.contextmanager
 def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
-    """Context in which the optimizer updates one variable of each shape and type, in a scope with their
-    count.
+    """Context in which the optimizer updates one variable of each shape and type, in a scope with their count.
 
-    The other variables are assigned their gradient, so that it is still computed. With weight decay, which changes
-    each variable before its update, the trace of one update is repeated for its equals. Optimizers not known to
-    update equal variables equally, or with another structure in Keras, are left unchanged.
+    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to update
+    equal variables equally, with weight decay, which changes each variable before its update, or with another
+    structure in Keras, are left unchanged.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -66,63 +64,13 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    replacements: list[tuple[Any, str, Any]] = []
-    if _is_uniform(target):
-        replacements.append((target, _HOOK, update))
-    elif _is_adamw(target):
-        replacements.append((target, "update_step", _build_repeated_update(target)))
-    with replacing(*replacements):
-        yield
-
-
-def _is_adamw(optimizer: Any) -> bool:
-    """Return whether the optimizer is Keras's AdamW, which updates a variable and its two moments."""
-    kind = type(optimizer)
-    moments = (getattr(optimizer, "_momentums", None), getattr(optimizer, "_velocities", None))
-    return kind.__module__.startswith("keras.") and kind.__name__ == "AdamW" and None not in moments
-
-
-def _build_repeated_update(adamw: Any) -> Callable[[Any, Any, Any], None]:
-    """Return the update of a variable, traced once for equal ones, and inlined for each of them."""
-    usual = adamw.update_step
-    traced: dict[tuple[object, ...], Callable[..., Any]] = {}
-
-    def list_state(variable: Any) -> list[Any]:
-        index = adamw._get_variable_index(variable)
-        moments = (adamw._momentums, adamw._velocities, *([adamw._velocity_hats] if adamw.amsgrad else []))
-        return [variable, *(one[index] for one in moments)]
-
-    def trace_like(first: list[Any]) -> Callable[..., Any]:
-        def update(values: Sequence[Any], gradient: Any, learning_rate: Any, iterations: Any) -> list[Any]:
-            state = list(zip([*first, adamw.iterations], [*values, iterations], strict=True))
-            with keras.StatelessScope(state_mapping=state) as scope:
-                usual(gradient, first[0], learning_rate)
-            return [scope.get_current_value(one) for one in first]
-
-        repeated: Callable[..., Any] = jax.jit(update, inline=True)
-        return repeated
-
-    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
-        state = list_state(variable)
-        key = (type(gradient), str(gradient.dtype), *((tuple(v.shape), str(v.dtype)) for v in state))
-        if key not in traced:
-            traced[key] = trace_like(state)
-        rate = learning_rate.value if isinstance(learning_rate, keras.Variable) else learning_rate
-        values = [one.value for one in state]
-        updated = traced[key](values, gradient, rate, adamw.iterations.value)
-        for one, value in zip(state, updated, strict=True):
-            one.assign(value)
-
-    return update_step
-
-
-def _is_uniform(optimizer: Any) -> bool:
-    """Return whether the optimizer is one of Keras's own whose update only loops over the variables."""
-    kind = type(optimizer)
+    kind = type(target)
     base = next((c for c in kind.__mro__ if c.__name__ == "BaseOptimizer"), None)
+    only_loops = hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
     ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
-    decays = getattr(optimizer, "weight_decay", None)  # changes each variable before its update
-    return ours and not decays and hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
+    is_uniform = ours and only_loops and not getattr(target, "weight_decay", None)
+    with replacing(*([(target, _HOOK, update)] if is_uniform else [])):
+        yield
 
 
 UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
@@ -161,27 +109,34 @@ def trace_step(
         placement: Placement of its variables on several devices; None for one.
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
-    known = {} if known is None else known
-    trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
-    how: dict[str, Any] = {
-        "train": mode == "train",
-        "trained": range(trained),
-        "frozen": range(trained, trained + frozen),
-        "input_bytes": compute_batch_bytes(data, batch_size),
-    }
+    known, train = {} if known is None else known, mode == "train"
+    trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
+    how: dict[str, Any] = {"train": train, "trained": trained, "input_bytes": input_bytes}
     with _quick_tracing(), name_recurrent_layers(model):
         if (batch_size, mode) not in known:
-            traced = _trace(model, data, batch_size=batch_size, mode=mode)
+            function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
+            with trace_equal_updates_once(model.optimizer) if train else contextlib.nullcontext():
+                traced = trace_function(function, (state, batch), {})
             known[batch_size, mode] = traced, traced.tabulate(model, **how)
         traced, step = known[batch_size, mode]
-        local = divide_as_placed(traced.closed, model, placement, mode=mode)
-        if local is None or placement is None:
+        if placement is None or not placement.divided:
             return step
+        local = divide_as_placed(traced.closed, model, placement, mode=mode)
         graph, parts = traced._replace(closed=local).tabulate_parts(model, placement=placement, **how)
+    collectives = tuple(
+        Collective(
+            kind=cast("CollectiveKind", node.name),
+            count=node.count,
+            phase=node.phase or "forward",
+            **node.equation.params,
+        )
+        for node in graph.nodes
+        if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
+    )
     divided = DividedStep(
         **parts,
         layout=build_device_layout(model, placement, mode=mode),
-        collectives=_list_collectives(graph),
+        collectives=collectives,
         states_activations=has_primitive(traced.closed.jaxpr, "sharding_constraint"),
     )
     return replace(step, divided=divided)
@@ -202,18 +157,14 @@ class TracedFunction(NamedTuple):
         return TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
 
     def tabulate_parts(
-        self, model: Any, *, trained: Sequence[int], frozen: Sequence[int] = (), train: bool = True, **how: Any
+        self, model: Any, *, trained: Sequence[int], train: bool = True, **how: Any
     ) -> tuple[Graph, dict[str, Any]]:
         """Return the graph of a step of a built model, and its table, that with fused attention and its memory.
 
-        Args:
-            model: The model with its optimizer.
-            trained, frozen: Positions of its variables among the inputs of the program.
-            train: Whether it is trained.
-            how: Batch and placement, as for `compute_memory`.
+        `trained` are the positions of variables among the inputs; `how` is as for `compute_memory`.
         """
         graph = flatten(self.closed)
-        graph.parameters, graph.frozen = (tuple(graph.inputs[one] for one in part) for part in (trained, frozen))
+        graph.parameters = tuple(graph.inputs[one] for one in trained)
 
         def tabulate_graph(graph: Graph) -> dict[str, Any]:
             fusion, layers = fuse(graph), group_layers(graph)
@@ -229,12 +180,9 @@ class TracedFunction(NamedTuple):
 
 
 def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any = ()) -> TracedFunction:
-    """Trace a pure function without computing it.
+    """Trace a pure function of arrays, which may be abstract, without computing it.
 
-    Args:
-        function: Pure function of arrays.
-        args, options: Its arguments; arrays may be abstract.
-        fixed: Positions of arguments that are no arrays.
+    `fixed`: positions of arguments that are no arrays.
     """
     with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
         closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
@@ -242,19 +190,6 @@ def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fix
 
 
 KnownSteps = dict[tuple[int, str], tuple[TracedFunction, TracedStep]]  # by batch size and mode
-
-
-def _list_collectives(graph: Graph) -> tuple[Collective, ...]:
-    return tuple(
-        Collective(
-            kind=cast("CollectiveKind", node.name),
-            count=node.count,
-            phase=node.phase or "forward",
-            **node.equation.params,
-        )
-        for node in graph.nodes
-        if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
-    )
 
 
 def prepare_step(
@@ -265,13 +200,10 @@ def prepare_step(
     The arguments are those of `trace_step`; a training step has variables of the optimizer and metrics too.
     """
 
-    def build(spec: ArraySpec) -> Any:
-        return jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype)
-
     def call(weights: Any, x: Any) -> Any:
         return model.stateless_call(*weights, x, training=False)[0]
 
-    batch = map_specs(build, data)
+    batch = map_specs(lambda spec: jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype), data)
     groups = group_variables(model, train=mode == "train")
     state = tuple([jax.ShapeDtypeStruct(one.shape, one.dtype) for one in group] for group in groups)
     if mode == "infer":
@@ -279,21 +211,11 @@ def prepare_step(
     return model.train_step, state, batch
 
 
-def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> TracedFunction:
-    function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
-    with trace_equal_updates_once(model.optimizer) if mode == "train" else contextlib.nullcontext():
-        return trace_function(function, (state, batch), {})
-
-
 def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, platform: str) -> bytes:
     """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
 
     Nothing is compiled, computed or allocated: variables may be abstract. The first argument holds the state
-    that the step updates (variables, optimizer, metrics), the others its inputs.
-
-    Args:
-        model, data, batch_size, mode: As for `trace_step`.
-        platform: `tpu` or `cuda`, as JAX names them.
+    that the step updates (variables, optimizer, metrics), the others its inputs. JAX names the platform.
     """
     from jax import export
 
@@ -332,22 +254,15 @@ def compute_batch_bytes(data: SpecTree, batch_size: int) -> int:
 
 
 def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
-    """Return the devices of a mesh with the variables of a model on each of them.
+    """Return the devices of a mesh with the variables of a built model on each of them.
 
-    Args:
-        model: A built `keras.Model`; its variables may be abstract.
-        placement: Placement of its variables.
-        mode: Training, or inference, which has neither optimizer nor metrics.
-        takes_all: Whether the mesh consists of all devices that the script found.
+    `takes_all`: whether the mesh consists of all devices that the script found.
     """
-    train = mode == "train"
-    return DeviceLayout(
-        devices=placement.devices,
-        replicas=placement.replicas,
-        takes_all=takes_all,
-        whole=_compute_variable_bytes(model, None, train=train),
-        each=_compute_variable_bytes(model, placement, train=train),
+    whole, each = (_compute_variable_bytes(model, one, train=mode == "train") for one in (None, placement))
+    devices, replicas = (
+        prod(placement.sizes[name] for name in names) for names in (placement.sizes, placement.replicas)
     )
+    return DeviceLayout(devices=devices, replicas=replicas, takes_all=takes_all, whole=whole, each=each)
 
 
 def _compute_variable_bytes(model: Any, placement: Placement | None, *, train: bool) -> VariableBytes:
@@ -369,15 +284,20 @@ def compute_variable_sizes(variables: Any, placement: Placement | None = None) -
 def compute_memory(
     model: Any, *, train: bool, input_bytes: int, peaks: Mapping[str, int], placement: Placement | None = None
 ) -> Memory:
-    """Return the device memory of a step by part.
+    """Return the device memory of a step of a built model by part.
 
     Args:
-        model, train: The built model, and whether it is trained.
         input_bytes: One batch [bytes].
         peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
         placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
     """
     held = _compute_variable_bytes(model, None, train=train)
+    # The norm of all gradients, and the check of a scaled loss for overflow, need all of them before an update.
+    # Else those of the two largest variables wait: one is computed while the other is applied.
+    optimizer = model.optimizer if train else None
+    needs_all = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    needs_all |= getattr(optimizer, "global_clipnorm", None) is not None
+    sizes = sorted(compute_variable_sizes(model.trainable_variables, placement)) if train else []
     return Memory(
         parameter_bytes=held.parameters,
         gradient_bytes=held.parameters if train else 0,
@@ -385,18 +305,5 @@ def compute_memory(
         state_bytes=held.state,
         input_bytes=input_bytes,
         **peaks,
-        waiting_gradient_bytes=_compute_waiting_gradients(model, placement) if train else 0,
+        waiting_gradient_bytes=None if needs_all else sum(sizes[-UPDATED_AT_A_TIME:]),
     )
-
-
-def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int | None:
-    """Return the gradients that wait for an update at a time; None where all do [bytes].
-
-    Those of the two largest variables: one is computed while the other is applied. The norm of all gradients, and
-    the check of a scaled loss for overflow, need all of them first.
-    """
-    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
-        return None
-    if getattr(model.optimizer, "global_clipnorm", None) is not None:
-        return None
-    return sum(sorted(compute_variable_sizes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])
