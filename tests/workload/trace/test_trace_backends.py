@@ -10,6 +10,7 @@ from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.tracing_process import trace_in_child
 from gpuplan.workload.errors import BackendError
 from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import OpKind
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +34,8 @@ def test_the_same_flops_as_on_jax(backend: str, example: str) -> None:
 
     assert counted.flops_per_step == pytest.approx(traced.flops_per_step, rel=0.03)
     assert counted.parameters == traced.parameters
+    known = {OpKind.CONV, OpKind.DOT, OpKind.POOL}
+    assert known & {op.kind for op in counted.ops} == known & {op.kind for op in traced.ops}
 
 
 FOREIGN = """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.trace.graph.fusion import fuse
 from gpuplan.workload.trace.graph.graph import Graph
@@ -80,6 +83,27 @@ def test_branch_counts_its_dearer_side() -> None:
     assert [remark.text for remark in graph.remarks] == [
         "a branch in the step depends on data; its most expensive side is counted"
     ]
+
+
+def test_branches_of_the_update_are_not_worth_a_note(tmp_path: Path) -> None:
+    """A loss scale skips the update after an overflow; a layer's own branch is told of."""
+    body = """
+        import keras
+        class Either(keras.layers.Layer):
+            def call(self, x):
+                return keras.ops.cond(x[0, 0] > 0, lambda: x, lambda: x * 2) if {own} else x
+        def build():
+            keras.config.set_dtype_policy("mixed_float16")
+            model = keras.Sequential([keras.Input((4,)), Either(name="either"), keras.layers.Dense(2)])
+            model.compile("adam", "mse")
+            return model
+    """
+    told = {}
+    for own in (True, False):
+        (tmp_path / f"own_{own}.py").write_text(textwrap.dedent(body.format(own=own)), encoding="utf-8")
+        workload = load_workload(f"own_{own}.py:build", options=WorkloadOptions(use_cache=False), base=tmp_path)
+        told[own] = [note for note in workload.notes if "most expensive side" in note]
+    assert told == {True: ["a branch in either depends on data; its most expensive side is counted"], False: []}
 
 
 def test_calls_are_seen_through() -> None:

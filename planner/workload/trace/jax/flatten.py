@@ -246,7 +246,11 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
             node.kernel_reversed = _is_reversed(graph, node.inputs[1], producers)
     _fold_layouts(graph)
     made = {value for node in graph.nodes for value in node.outputs}
-    graph.remarks = [remark for remark in graph.remarks if not made.isdisjoint(remark.values)]
+    # The update's own branches, after a gradient that overflows and in metrics, are taken in nearly every step.
+    early = made.difference(*(node.outputs for node in graph.nodes if node.phase == "update"))
+    graph.remarks = [
+        one for one in graph.remarks if not (made if one.unknown_loop else early).isdisjoint(one.values)
+    ]
 
 
 def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
