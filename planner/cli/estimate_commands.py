@@ -72,7 +72,7 @@ def estimate(
 
 def _show(result: Estimate, out: OutputFlags, *, show_all: bool, explain: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
-    from ..plan.question import explain_no_answer
+    from ..plan.estimate import explain_no_answer
     from ..render.estimate_output import emit_estimate, format_estimate_json
 
     if out.output is not None:
@@ -194,7 +194,7 @@ def breakeven(
     """
     from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
-    from ..plan.fit_options import prepare_fit, require_fittable
+    from ..plan.estimate_workload import prepare_fit, require_fittable
     from ..render.comparison import describe_breakeven
     from ..workload.capture.tracing_process import keep_models_built
 

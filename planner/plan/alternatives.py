@@ -12,13 +12,12 @@ from ..errors import NoAnswerError, UsageError
 from ..offers.clouds import HYPERSCALERS
 from ..records import Frozen, to_plain
 from ..units import SECONDS_PER_HOUR, ZERO, Interval
-from .device_estimate import DeviceEstimate, combine_phases
+from .context import follow_script
+from .device_estimate import DeviceEstimate, combine_phases, compute_run_length, with_total_epochs
 from .offer_estimate import OfferEstimate
 from .offer_table import Pricer, build_preemption_forecaster
 from .ranking import compute_totals
-from .run_length import compute_run_length, with_total_epochs
-from .script_layout import follow_script
-from .sessions import build_access
+from .timeline import build_access
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from .estimate import Estimate
     from .offer_table import OfferTable
     from .preemption import PreemptionForecaster
-    from .question import EstimateContext, Question
-    from .select import OfferContext
+    from .question import EstimateContext, OfferContext, Question
     from .timeline import Timeline
 
 

@@ -25,8 +25,7 @@ from .money import (
     price_time,
     usd_of,
 )
-from .sessions import ALWAYS, Access
-from .timeline import TRAINING, Timeline
+from .timeline import ALWAYS, TRAINING, Access, Timeline
 
 if TYPE_CHECKING:
     from ..offers.costs import ProviderCost

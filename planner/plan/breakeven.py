@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ..limits import MAX_RUNS, require_count
 from ..records import Frozen
 from .alternatives import Alternative, Alternatives, has_epochs, select_best, select_named
-from .estimate import Crossover, Estimate
-from .estimate_workload import estimate_in_context
-from .fit_options import plan_what_fits
-from .question import explain_no_answer, require_run_length, require_whole
+from .estimate import Crossover, Estimate, explain_no_answer
+from .estimate_workload import estimate_in_context, plan_what_fits
+from .question import require_run_length, require_whole
 
 if TYPE_CHECKING:
-    from .fitting import FitWays
+    from .estimate_device import FitWays
     from .question import EstimateContext, Question
 
 

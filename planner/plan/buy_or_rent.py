@@ -14,9 +14,9 @@ from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
 from .alternatives import Alternative, Alternatives, has_epochs
 from .estimate_workload import estimate_in_context
+from .question import Filters, OfferContext, select
 from .ranking import NEVER_TAKEN
-from .select import Filters, OfferContext, select
-from .sessions import build_access
+from .timeline import build_access
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog

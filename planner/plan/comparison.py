@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .bill import Bill, UnpricedRun
     from .device_estimate import DeviceEstimate
     from .input_pipeline import InputPipeline
-    from .select import OfferContext
+    from .question import OfferContext
     from .timeline import Timeline
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NoAnswerError
 from ..estimate_document import SharedFacts
 from ..records import Frozen, round_floats, to_plain
 from .cost_terms import CostTerms
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
-    from .select import OfferContext
+    from .question import OfferContext
 
 
 class Crossover(Frozen):
@@ -291,6 +292,12 @@ class Estimate(Frozen):
             return None
         offer = self.offers[index].offer
         return {"offer": index, **{key: getattr(offer, key) for key in REFERENCE_KEYS}}
+
+
+def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
+    """Return the error that explains why no offer answers the question, or None if one does."""
+    decision = estimate.decision
+    return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
 
 
 def _workload_json(workload: Workload) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..predict.breakdown import compute_peak_time_s
 from ..predict.interconnect import build_host_spec
@@ -14,8 +14,16 @@ from ..predict.sharded_step import add_replicas, scale_to_divided_devices, scale
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
-from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import FitWays, IdentityCache
+from ..workload.accumulation import build_accumulation_pass
+from .device_estimate import (
+    DeviceEstimate,
+    RunLength,
+    ScalingMode,
+    combine_phases,
+    compute_run_length,
+    count_mesh_devices,
+    count_replicas,
+)
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -23,11 +31,10 @@ from .memory import (
     available_bytes,
     compute_batch_bytes,
     find_remedies,
+    list_divisors,
     memory_verdict,
     stated_verdict,
 )
-from .run_length import RunLength, ScalingMode, compute_run_length, count_replicas
-from .script_layout import count_mesh_devices
 from .sharding import (
     UNSHARDED,
     build_device_workload,
@@ -44,7 +51,75 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
     from ..workload.ops import Op
-    from .select import OfferContext
+    from .question import OfferContext
+
+
+Result = TypeVar("Result")
+
+
+class IdentityCache(Generic[Result]):
+    """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
+
+    def __init__(self) -> None:
+        """Create an empty cache."""
+        self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
+
+    def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
+        """Return the result for an object, of which a reference is kept, and all other inputs, computed once."""
+        place = (id(source), key)
+        if place not in self._known:
+            self._known[place] = (source, build())
+        return self._known[place][1]
+
+
+Resize = Callable[[int], "Workload"]
+
+
+class FitWays:
+    """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
+
+    def __init__(
+        self,
+        *,
+        resized: Resize,
+        recomputed: Resize | None,
+        divided: Callable[[int], tuple[Workload, FitWays]] | None = None,
+    ) -> None:
+        """Take functions that return the workload at another batch size.
+
+        Args:
+            resized: As the user runs it.
+            recomputed: With layers that recompute their activations; None if they do so already.
+            divided: Function that returns the model, with the shapes of one of a number of devices that share its
+                products, and its ways; None where that is not to be tried.
+        """
+        self.resized, self.divided = resized, divided
+        self._resize = {False: resized, True: recomputed}
+        self._passes: IdentityCache[Workload] = IdentityCache()
+
+    def find_step(
+        self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
+    ) -> tuple[Workload, int] | None:
+        """Return the pass and the number of them, the fewest that fit on the device; None if none does."""
+        resize = self._resize[recompute]
+        if resize is None:
+            return None
+        one_pass, *several = list_divisors(whole.batch_size)
+        if recompute and fits(found := self._build_pass(whole, one_pass, resize)):
+            return found, one_pass
+        if not several or not fits(self._build_pass(whole, several[-1], resize)):
+            return None  # smaller passes take no more memory: the others need no trace
+        built = ((self._build_pass(whole, passes, resize), passes) for passes in several)
+        return next((pair for pair in built if fits(pair[0])), None)
+
+    def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
+        """Return one pass of a step, cached per step."""
+
+        def build() -> Workload:
+            smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)
+            return build_accumulation_pass(smaller, passes)
+
+        return self._passes.get(whole, (passes, id(resize)), build)
 
 
 PLAN_COPIES = "`--shard none` plans a copy of the model on each device"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 from ..predict.step_time import StatedMemory
 from ..records import Frozen
 from ..units import GIB
-from .fitting import list_divisors
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -217,3 +216,37 @@ def _find_smaller(workload: Workload, fixed: int, limit: float) -> Iterator[tupl
     if passes > 1:
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
         yield words, accumulating + batch // passes
+
+
+def list_divisors(number: int) -> list[int]:
+    """Return the divisors of a number, smallest first.
+
+    Example:
+        >>> list_divisors(12)
+        [1, 2, 3, 4, 6, 12]
+    """
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, recomputed: bool) -> str:
+    """Return the changes of a script with which its step fits, as a sentence; empty for none.
+
+    Args:
+        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
+        accumulation_steps: Passes for each update [-].
+        recomputed: Whether layers recompute their activations.
+
+    Example:
+        >>> describe_changes(micro_batch_size=2, accumulation_steps=4, recomputed=False)
+        'fits if the script has batches of 2 a device, with `gradient_accumulation_steps=4` of the optimizer'
+    """
+    changes = []
+    if micro_batch_size is not None:
+        changes.append(
+            f"batches of {micro_batch_size} a device, with `gradient_accumulation_steps={accumulation_steps}` of "
+            "the optimizer"
+        )
+    if recomputed:
+        changes.append('layers made under `keras.RematScope(mode="full")`')
+    return f"fits if the script has {', and '.join(changes)}" if changes else ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .comparison import Market, ScalingEfficiency
     from .preemption import PreemptionForecast
-    from .select import OfferContext
+    from .question import OfferContext
 
 
 MILLION = 1_000_000

@@ -17,8 +17,7 @@ from .input_pipeline import Feeds, InputPipeline, with_input_bottleneck
 from .money import NANO, USD_OF_A_NANO, compute_price_nano, compute_rental_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
-from .sessions import Access, build_access
-from .timeline import TimelineBuilder
+from .timeline import Access, TimelineBuilder, build_access
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import CostTerms
-    from .select import OfferContext, Selection
+    from .question import OfferContext, Selection
 
 
 class OfferTable(Sequence[OfferEstimate]):

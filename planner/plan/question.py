@@ -1,29 +1,334 @@
-"""Question about a workload, the context in which it is answered, and the error of a negative answer."""
+"""Question about a workload: filters and limits, the selected offers, and the context in which it is answered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import NoAnswerError, UsageError
-from ..limits import MAX_DURATION_S, require_not_negative, require_positive
+from ..errors import NoAnswerError, UsageError, near_names_hint
+from ..limits import MAX_DEVICES, MAX_DURATION_S, MAX_HOSTS, require_count, require_not_negative, require_positive
+from ..offers.clouds import NOTEBOOKS, OWNED
 from ..predict.sharding import Sharding
 from ..records import Frozen
+from .device_estimate import ScalingMode
 from .preemption import SpotTerms
-from .run_length import ScalingMode
-from .select import Filters
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
-    from ..offers.refresh.quotas import AccountQuotas
+    from ..offers.costs import HostKind
+    from ..offers.notebooks import SessionLimits
+    from ..offers.refresh.quotas import AccountQuotas, QuotaCheck
+    from ..offers.rows import Accelerator, Availability, AvailabilityRule, MachineLinks, Offer
+    from ..offers.spot import PreemptionData
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .cost_terms import CostTerms
-    from .estimate import Estimate
     from .input_pipeline import InputPipeline
-    from .select import Selection
+
+
+# Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
+EU = frozenset({
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",
+    "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+})  # fmt: skip
+JURISDICTIONS: Mapping[str, frozenset[str]] = {"eu": EU, "eea": EU | {"IS", "LI", "NO"}, "uk": frozenset({"GB"})}
+CALLED = {"europe": "eu", "european union": "eu", "britain": "uk", "england": "uk", "usa": "US"}
+CODE_LENGTH = 2
+
+
+def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
+    """Return the countries of jurisdictions or country codes.
+
+    Args:
+        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
+        known: Countries with offers of machines.
+
+    Raises:
+        UsageError: A name that is neither, or a country without machines.
+
+    Example:
+        >>> sorted(resolve_countries(["CH", "uk"], known=["CH", "GB"]))
+        ['CH', 'GB']
+    """
+    countries: set[str] = set()
+    codes = set(known)
+    for name in names:
+        if name.lower() in JURISDICTIONS:
+            countries |= JURISDICTIONS[name.lower()]
+        elif len(name) == CODE_LENGTH and name.upper() in codes:
+            countries.add(name.upper())
+        else:
+            known_names = [*JURISDICTIONS, *sorted(codes)]
+            hint = near_names_hint(name, known_names, see_all="gpuplan offers", aliases=CALLED)
+            raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
+    return frozenset(countries)
+
+
+def rent_hosts(offer: Offer, hosts: int) -> Offer:
+    """Return an offer of several equal machines, with devices, vCPUs, memory and price summed."""
+    if hosts == 1:
+        return offer
+    price = offer.usd_per_hour
+    return replace(
+        offer,
+        hosts=hosts,
+        devices=hosts * offer.devices,
+        vcpus=None if offer.vcpus is None else hosts * offer.vcpus,
+        memory_gib=None if offer.memory_gib is None else hosts * offer.memory_gib,
+        usd_per_hour=None if price is None else hosts * price,
+    )
+
+
+def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | None) -> tuple[Offer, ...]:
+    """Return every offer for each number of machines, as far as it can be combined.
+
+    Notebooks, the user's own machines, shares of a GPU, parts of a machine and hosts without accelerators are
+    available as single machines only.
+
+    Args:
+        hosts: Numbers of machines [-].
+        own: This machine.
+
+    Raises:
+        NoAnswerError: No offer can be combined, and single machines are not requested.
+    """
+    from ..offers.rows import CPU
+
+    def joins(offer: Offer) -> bool:
+        alone = offer.provider in (*OWNED, *NOTEBOOKS) or offer is own or offer.accelerator == CPU
+        return offer.complete and offer.devices >= 1 and not alone
+
+    found = tuple(rent_hosts(offer, count) for offer in offers for count in hosts if count == 1 or joins(offer))
+    if not found:
+        raise NoAnswerError(
+            "none of these offers can be rented as several machines that share the work",
+            hint="add `--hosts 1`, or select other offers",
+        )
+    return found
+
+
+class Filters(Frozen):
+    """Filters of offers; an empty filter passes all.
+
+    Args:
+        accelerators: Names or aliases of accelerators or families.
+        providers, regions: Names as in the catalog.
+        purchase: Purchase option: on demand, spot, or any.
+        devices: Numbers of GPUs or TPU chips of one machine [-].
+        hosts: Numbers of equal machines that share the work [-].
+        include_retired: Whether to include offers that can no longer be rented.
+        include_local: Whether to include this machine, at $0.
+        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries; the user's own machines always
+            pass.
+
+    Raises:
+        UsageError: A number of devices or machines that is not positive.
+    """
+
+    accelerators: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    purchase: Literal["on-demand", "spot", "any"] = "any"
+    devices: tuple[float, ...] = ()
+    hosts: tuple[int, ...] = (1,)
+    include_retired: bool = False
+    include_local: bool = True
+    residency: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for count in self.devices:
+            require_positive(count, what="--devices", example="1", most=MAX_DEVICES)
+        for number in self.hosts:
+            require_count(number, what="--hosts", example="2", most=MAX_HOSTS)
+
+
+class OfferContext(NamedTuple):
+    """An offer with its device, host kind, links, limits and availability.
+
+    Args:
+        offer: Row of the catalog, or this machine.
+        accelerator: Device of the offer; None if the catalog does not describe it.
+        place: Host kind, which selects the assumptions on start-up and shutdown.
+        links: Links between the devices; None for the usual ones.
+        limits: Limits of a notebook; None for other machines.
+        quota: Comparison with the account's quota; None if not asked for, or not readable at the provider.
+        rule: Rule of the catalog on its availability; None: it can be had now.
+    """
+
+    offer: Offer
+    accelerator: Accelerator | None
+    place: HostKind = "vm"
+    links: MachineLinks | None = None
+    limits: SessionLimits | None = None
+    quota: QuotaCheck | None = None
+    rule: AvailabilityRule | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the account's quota is known to be too small for the offer."""
+        return self.quota is not None and self.quota.state == "too_small"
+
+    @property
+    def availability(self) -> Availability:
+        """Whether the offer can be had."""
+        if self.offer.status in ("retired", "historical"):
+            return "retired"
+        if self.is_refused:
+            return "quota"
+        return "now" if self.rule is None else self.rule.state
+
+    @property
+    def needs(self) -> str:
+        """What is needed to get the machine; empty for nothing."""
+        if self.quota is not None and self.quota.state != "enough":
+            return self.quota.why
+        return "" if self.rule is None else self.rule.needs
+
+
+class Selection(Frozen):
+    """The offers that pass the filters.
+
+    Args:
+        offers: Selected offers in the catalog's order.
+        catalog_as_of: Date of the newest price.
+        spot: Preemption data of the catalog; None if no offer is a spot machine.
+        unmatched: Accelerators that were asked for and have no offer among the selected.
+    """
+
+    offers: tuple[OfferContext, ...]
+    catalog_as_of: str
+    spot: PreemptionData | None = None
+    unmatched: tuple[str, ...] = ()
+
+    def with_quotas(self, account: AccountQuotas | None) -> Selection:
+        """Return the offers, each compared with the account's quota."""
+        if account is None:
+            return self
+
+        def check(one: OfferContext) -> OfferContext:
+            quota, rule = account.check(one.offer), one.rule
+            is_settled = quota and quota.state == "enough" and rule and rule.state == "quota"
+            return one._replace(quota=quota, rule=None if is_settled else rule)
+
+        return replace(self, offers=tuple(map(check, self.offers)))
+
+    @property
+    def accelerators(self) -> tuple[Accelerator, ...]:
+        """Distinct accelerators of the offers that the catalog describes."""
+        known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
+        return tuple(known.values())
+
+    def group_accelerators(self) -> dict[float, list[Accelerator]]:
+        """Return the distinct accelerators of the offers with each number of devices, and all for one device."""
+        kinds = {(id(one.accelerator), one.offer.devices): one.accelerator for one in self.offers}
+        found: dict[float, dict[int, Accelerator]] = {}
+        for (name, devices), accelerator in kinds.items():
+            if accelerator is not None:
+                for number in (1.0, devices):
+                    found.setdefault(number, {})[name] = accelerator
+        return {devices: [*each.values()] for devices, each in found.items()}
+
+
+def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
+    """Select the offers that pass the filters.
+
+    Args:
+        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
+
+    Raises:
+        UsageError: A filter value is not in the catalog, or the catalog cannot be read.
+        NoAnswerError: No offer passes all filters.
+    """
+    from ..offers.catalog import UNAVAILABLE, load_catalog, select_offers
+    from ..offers.local import probe_local_offer
+
+    catalog = catalog or load_catalog()
+    own = OfferContext(*probe_local_offer(catalog), place="local") if filters.include_local else None
+    chosen = select_offers(
+        catalog.offers if own is None else (*catalog.offers, own.offer),
+        accelerators=filters.accelerators,
+        providers=filters.providers,
+        regions=filters.regions,
+        purchase=filters.purchase,
+        devices=filters.devices,
+        include_retired=filters.include_retired or bool(filters.accelerators),
+        names=catalog.names,
+    )
+    if filters.accelerators and not filters.include_retired:  # what is named and only was to be had is answered
+        left = {offer.accelerator for offer in chosen if offer.status not in UNAVAILABLE}
+        chosen = tuple(o for o in chosen if o.status not in UNAVAILABLE or o.accelerator not in left)
+    if filters.residency:
+        chosen = _residents(chosen, filters.residency, catalog)
+    describe = _describer(catalog)
+    if filters.hosts != (1,):
+        chosen = expand_hosts(chosen, filters.hosts, own=None if own is None else own.offer)
+    return Selection(
+        offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
+        catalog_as_of=catalog.as_of,
+        spot=_spot_facts(catalog, chosen),
+        unmatched=_find_unmatched(filters.accelerators, chosen, catalog),
+    )
+
+
+def _find_unmatched(names: Iterable[str], offers: Iterable[Offer], catalog: Catalog) -> tuple[str, ...]:
+    """Return the names of accelerators that no offer has, as the catalog spells them."""
+    found = {offer.accelerator for offer in offers}
+    wanted = {catalog.names.resolve_all(name): name for name in names}
+    return tuple(all_[0] if len(all_) == 1 else name for all_, name in wanted.items() if found.isdisjoint(all_))
+
+
+def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
+    """Return the offers in countries or jurisdictions, without those whose country is unknown."""
+    regions = catalog.costs.regions
+    countries = resolve_countries(names, known={region.country for region in regions.values()})
+
+    def resides(offer: Offer) -> bool:
+        region = regions.get((offer.provider, offer.region))
+        return offer.provider in OWNED or (region is not None and region.country in countries)
+
+    left = tuple(offer for offer in offers if resides(offer))
+    if not left:
+        raise NoAnswerError(
+            f"no offer is left after `--residency {' '.join(names)}`", hint="leave it out, or add countries"
+        )
+    return left
+
+
+def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | None:
+    """Load the preemption data if any offer is a spot machine."""
+    if all(offer.purchase != "spot" for offer in offers):
+        return None
+    from ..offers.spot import load_preemption_data
+
+    return load_preemption_data(catalog.folder)
+
+
+def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
+    """Return a function that finds an offer's device, limits and availability, cached by instance type."""
+    from ..offers.catalog import find_device, find_links
+    from ..offers.costs import classify_host
+    from ..offers.notebooks import find_session_limits
+
+    hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
+    known: dict[tuple[str, str], OfferContext] = {}
+    rules: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
+
+    def describe(offer: Offer) -> OfferContext:
+        machine = (offer.provider, offer.instance_type)
+        if machine not in known:
+            device = find_device(catalog, offer)
+            place = classify_host(*machine, kind=device.kind if device else None)
+            limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
+            known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
+        if (kind := (*machine, offer.purchase)) not in rules:
+            rules[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+        found = (rule for rule in rules[kind] if not rule.regions or offer.region in rule.regions)
+        return OfferContext(offer, *known[machine][1:5], None, next(found, None))
+
+    return describe
+
 
 PARTIAL_HINT = "correct what stops the script, or add `--partial` to plan the phases that were found alone"
 SortBy = Literal["cost", "time", "co2"]
@@ -99,12 +404,6 @@ class EstimateContext(Frozen):
     terms: CostTerms
     resized: Callable[[int], Workload] | None = None
     feed: InputPipeline | None = None
-
-
-def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
-    """Return the error that explains why no offer answers the question, or None if one does."""
-    decision = estimate.decision
-    return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
 
 
 def require_run_length(workload: Workload, what: str) -> None:

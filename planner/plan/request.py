@@ -20,8 +20,7 @@ from ..workload.options import DataTerms, ScriptOptions, WorkloadOptions, count_
 from .cost_terms import POWER_KEYS, SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .estimate_request import EstimateRequest
 from .preemption import SpotTerms
-from .question import Question
-from .select import Filters, select
+from .question import Filters, Question, select
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog

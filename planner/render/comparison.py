@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..offers.clouds import TITLES
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
-from ..plan.decision_words import DecisionWords, format_cost, name_offer
+from ..plan.decision import DecisionWords, format_cost, name_offer
 from ..units import (
     SECONDS_PER_HOUR,
     format_device,

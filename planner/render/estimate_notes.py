@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..offers.price_history import REMEDY, STALE_AFTER_DAYS, compute_age_days
 from ..offers.rows import Offer
 from ..plan.cost_terms import USD
-from ..plan.decision_words import name_offer
+from ..plan.decision import name_offer
 from ..settings import get_today
 from ..units import format_count, format_device, format_duration, format_offer_name, format_short
 from .offer_columns import describe_memory

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
-from ..plan.decision_words import NAMED_BY, name_machine
+from ..plan.decision import NAMED_BY, name_machine
 from ..plan.offer_estimate import usd_per_million
 from ..units import (
     GIB,

@@ -14,8 +14,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate, ReportDetails
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 
 
 @pytest.fixture(scope="module")

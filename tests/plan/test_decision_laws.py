@@ -16,16 +16,15 @@ from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.breakeven import compare_alternatives, select_alternatives
+from gpuplan.plan.context import uses_one_device
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.decision import SURE, decide
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import OfferTable
-from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.question import EstimateContext, Filters, Question, Selection, select
 from gpuplan.plan.ranking import rank_offers
-from gpuplan.plan.script_layout import uses_one_device
-from gpuplan.plan.select import Filters, Selection, select
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.render.estimate_screen import select_shown_offers
 from gpuplan.units import Interval, format_duration

@@ -18,8 +18,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.money import NANO
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import Pricer
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval

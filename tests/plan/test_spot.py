@@ -32,8 +32,7 @@ from gpuplan.plan.checkpoints import (
 )
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.preemption import PreemptionForecast, SpotTerms
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.question import OfferContext, Question, Selection
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.simulate_preemption import draw_lifetimes, simulate

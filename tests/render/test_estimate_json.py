@@ -15,8 +15,7 @@ from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import BestBatch, ServingEstimate
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.records import round_floats, to_plain
 from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.settings_entries import Discount, Tax

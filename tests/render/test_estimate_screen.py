@@ -14,7 +14,7 @@ from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import Currency
 from gpuplan.plan.estimate import BudgetEpochs, Decision, Estimate
-from gpuplan.plan.select import Filters
+from gpuplan.plan.question import Filters
 from gpuplan.render import estimate_notes
 from gpuplan.render.estimate_screen import build_cells, emit_screen, pick_columns, select_shown_offers
 from gpuplan.units import Interval
