@@ -140,23 +140,16 @@ HEADLINE = "architecture"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoreboard:
-    """Scores and the rows behind them.
+    """Scores and the rows behind them."""
 
-    Args:
-        protocol: What the rows were predicted without.
-        rows: Predicted rows: those of the first setting, or a user's own.
-        baselines: Scores of the baselines on the same rows, cross-validated in the same way.
-        unpredicted: Measurements that got no prediction, with the reason.
-        settings: Scores of every setting that has rows, by name; empty for a user's own rows.
-        fitted: Publications that the coefficients are fitted on, of a user's own rows.
-    """
-
-    protocol: str
-    rows: tuple[ScoredRow, ...]
+    protocol: str  # what the rows were predicted without
+    rows: tuple[ScoredRow, ...]  # predicted rows: those of the first setting, or a user's own
+    # Scores of the baselines on the same rows, cross-validated in the same way
     baselines: dict[str, Summary] = field(default_factory=dict)
-    unpredicted: tuple[tuple[Measurement, str], ...] = ()
+    unpredicted: tuple[tuple[Measurement, str], ...] = ()  # measurements that got no prediction, with the reason
+    # Scores of every setting that has rows, by name; empty for a user's own rows
     settings: dict[str, Any] = field(default_factory=dict)
-    fitted: frozenset[str] = frozenset()
+    fitted: frozenset[str] = frozenset()  # publications that the coefficients are fitted on, of a user's own rows
 
     def is_fitted(self, row: ScoredRow) -> bool:
         """Return whether the coefficients are fitted on the publication of a row."""

@@ -38,17 +38,11 @@ PROBED_RUNS, PROBED_EPOCHS = (1, 10, 100, 10_000), (1, 100, 10_000)  # where the
 
 
 class Alternative(Frozen):
-    """All runs on an offer, under the name by which it is compared.
+    """All runs on an offer, under the name by which it is compared."""
 
-    Args:
-        name: Name under which it was requested, or the narrowest one.
-        offer: Estimate of all runs on the offer.
-        runs: Number of equal runs, one after the other [-].
-    """
-
-    name: str
-    offer: OfferEstimate
-    runs: int = 1
+    name: str  # name under which it was requested, or the narrowest one
+    offer: OfferEstimate  # estimate of all runs on the offer
+    runs: int = 1  # number of equal runs, one after the other [-]
 
     @property
     def _timeline(self) -> Timeline:
@@ -104,19 +98,12 @@ class Alternative(Frozen):
 
 
 class Alternatives(Frozen):
-    """Offers of an estimate under their names, priced at numbers of epochs and runs; their step times are known.
+    """Offers of an estimate by their names, priced at numbers of epochs and runs; their step times are known."""
 
-    Args:
-        estimate: Estimate of one run.
-        context: Its context.
-        question: Scaling, values of hours and spot properties.
-        rows: Position of each alternative, by its name.
-    """
-
-    estimate: Estimate
-    context: EstimateContext
-    question: Question
-    rows: dict[str, int] = field(default_factory=dict)
+    estimate: Estimate  # estimate of one run
+    context: EstimateContext  # its context
+    question: Question  # scaling, values of hours and spot properties
+    rows: dict[str, int] = field(default_factory=dict)  # position of each alternative, by its name
 
     @property
     def offers(self) -> OfferTable:

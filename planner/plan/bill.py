@@ -40,24 +40,17 @@ PERCENT = Decimal(100)
 
 
 class Fees(Frozen):
-    """Fees besides the machine price.
+    """Fees besides the machine price."""
 
-    Args:
-        minimum_billed_s: Minimum billed time [s].
-        disk_usd_per_hour: Price of the disks at the low, central and high end of their size; None if unknown.
-        egress_usd: Price of the final download; None if unknown.
-        discount, tax: Discount on the machine price, and tax on the total, as shares [-].
-        reasons: Basis of each fee, by item.
-        unknown: Items of unknown price.
-    """
-
-    minimum_billed_s: float = 0.0
+    minimum_billed_s: float = 0.0  # minimum billed time [s]
+    # Price of the disks at the low, central and high end of their size; None if unknown
     disk_usd_per_hour: Bounds | None = None
-    egress_usd: float | None = None
+    egress_usd: float | None = None  # price of the final download; None if unknown
+    # discount, tax: discount on the machine price, and tax on the total, as shares [-]
     discount: Decimal = Decimal(0)
     tax: Decimal = Decimal(0)
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)  # basis of each fee, by item
+    unknown: tuple[str, ...] = ()  # items of unknown price
 
 
 NO_FEES = Fees()

@@ -61,25 +61,16 @@ def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST)
 
 
 class Breakeven(Frozen):
-    """The decision for one run, and what is best for more epochs or runs.
+    """The decision for one run, and what is best for more epochs or runs."""
 
-    Args:
-        estimate: Estimate of one run, with its decision.
-        question: Question that it answers.
-        named: Whether the alternatives were named, so that the decision is not theirs.
-        runs: Number of runs that is asked for [-].
-        totals: By number of runs, all alternatives, the least total first.
-        by_epochs: Crossovers at the requested number of runs; None if the run is not given in epochs.
-        by_runs: Crossovers at the requested number of epochs.
-    """
-
-    estimate: Estimate
-    question: Question
-    named: bool
-    runs: int
-    totals: dict[int, tuple[Alternative, ...]]
+    estimate: Estimate  # estimate of one run, with its decision
+    question: Question  # question that it answers
+    named: bool  # whether the alternatives were named, so that the decision is not theirs
+    runs: int  # number of runs that is asked for [-]
+    totals: dict[int, tuple[Alternative, ...]]  # by number of runs, all alternatives, the least total first
+    # Crossovers at the requested number of runs; None if the run is not given in epochs
     by_epochs: tuple[Crossover, ...] | None
-    by_runs: tuple[Crossover, ...]
+    by_runs: tuple[Crossover, ...]  # crossovers at the requested number of epochs
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:

@@ -19,16 +19,11 @@ class Lifetimes(Frozen):
 
     Log-normal (many short lifetimes, a few long ones) if the median is below 0.95 ln(2) mean, else exponential
     (constant preemption rate).
-
-    Args:
-        mean_s: Mean M without the longest one [s].
-        median_s: Median, also without; None if unknown [s].
-        longest_s: Lifetime at which the provider ends every machine; None for no limit [s].
     """
 
-    mean_s: float
-    median_s: float | None = None
-    longest_s: float | None = None
+    mean_s: float  # mean M without the longest one [s]
+    median_s: float | None = None  # median, also without; None if unknown [s]
+    longest_s: float | None = None  # lifetime at which the provider ends every machine; None for no limit [s]
 
     @cached_property
     def sigma(self) -> float:
@@ -103,21 +98,13 @@ MOST_SEGMENTS = 64
 
 
 class SegmentedRun(Frozen):
-    """A run divided into segments of work.
+    """A run divided into segments of work."""
 
-    Args:
-        count: Number of segments [-].
-        segment_s: Work of one segment including its checkpoint [s].
-        save_s: One checkpoint [s].
-        restart_s: Time from the start of a machine until training resumes [s].
-        wait_s: Mean time until the next machine is available [s].
-    """
-
-    count: int
-    segment_s: float
-    save_s: float
-    restart_s: float
-    wait_s: float
+    count: int  # number of segments [-]
+    segment_s: float  # work of one segment including its checkpoint [s]
+    save_s: float  # one checkpoint [s]
+    restart_s: float  # time from the start of a machine until training resumes [s]
+    wait_s: float  # mean time until the next machine is available [s]
 
     @property
     def undisturbed_s(self) -> float:
@@ -126,21 +113,16 @@ class SegmentedRun(Frozen):
 
 
 class RunMoments(NamedTuple):
-    """Mean and variance of a run's billed time (on machines) and wall time (waits included).
+    """Mean and variance of a run's billed time (on machines) and wall time (waits included)."""
 
-    Args:
-        billed_s, billed_s2: Mean and variance of the billed time [s], [s^2].
-        wall_s, wall_s2: Mean and variance of the wall time [s], [s^2].
-        preemptions: Expected number of preemptions [-].
-        undisturbed: Probability that the run is never preempted [-].
-    """
-
+    # billed_s, billed_s2: mean and variance of the billed time [s], [s^2]
     billed_s: float
     billed_s2: float
+    # wall_s, wall_s2: mean and variance of the wall time [s], [s^2]
     wall_s: float
     wall_s2: float
-    preemptions: float
-    undisturbed: float
+    preemptions: float  # expected number of preemptions [-]
+    undisturbed: float  # probability that the run is never preempted [-]
 
 
 def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:

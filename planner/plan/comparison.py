@@ -20,19 +20,12 @@ if TYPE_CHECKING:
 
 
 class ScalingEfficiency(Frozen):
-    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
+    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`."""
 
-    Args:
-        devices: Number of devices of the offer [-].
-        speedup: Throughput relative to one device [-].
-        efficiency: Speedup / devices [-].
-        cost_ratio: Cost per sample relative to one device; None without both prices [-].
-    """
-
-    devices: float
-    speedup: float
-    efficiency: float
-    cost_ratio: float | None
+    devices: float  # number of devices of the offer [-]
+    speedup: float  # throughput relative to one device [-]
+    efficiency: float  # speedup / devices [-]
+    cost_ratio: float | None  # cost per sample relative to one device; None without both prices [-]
 
     @property
     def note(self) -> str:

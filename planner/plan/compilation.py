@@ -38,15 +38,11 @@ LENGTH: Mapping[str, Any] = dict.fromkeys(("samples", "epochs", "steps", "compil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCompiler:
-    """Compiler of steps for the accelerators of a selection.
+    """Compiler of steps for the accelerators of a selection."""
 
-    Args:
-        tell: Progress callback with the accelerator, the number of finished compilations and the total.
-        warn: Callback that receives one line for each failed compilation.
-    """
-
+    # Progress callback with the accelerator, the number of finished compilations and the total
     tell: Callable[[str, int, int], None] = lambda accelerator, done, total: None
-    warn: Callable[[str], None] = lambda line: None
+    warn: Callable[[str], None] = lambda line: None  # callback that receives one line for each failed compilation
 
     def require_compilable(self, question: Question, model: Any) -> None:
         """Raise UsageError unless accelerators and a MODEL reference are named (each compilation takes 30 s), and

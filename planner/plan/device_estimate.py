@@ -22,19 +22,12 @@ if TYPE_CHECKING:
 
 
 class RunLength(Frozen):
-    """Length of a run on a number of devices.
+    """Length of a run on a number of devices."""
 
-    Args:
-        replicas: Data-parallel copies of the model [-].
-        global_batch_size: Samples of a step over all devices [-].
-        steps: Optimizer steps of the whole run; None if unknown [-].
-        note: Assumption to show to the user; empty for none.
-    """
-
-    replicas: int
-    global_batch_size: int
-    steps: int | None
-    note: str = ""
+    replicas: int  # data-parallel copies of the model [-]
+    global_batch_size: int  # samples of a step over all devices [-]
+    steps: int | None  # optimizer steps of the whole run; None if unknown [-]
+    note: str = ""  # assumption to show to the user; empty for none
 
 
 def count_replicas(devices: float) -> int:
@@ -116,17 +109,11 @@ WHY: Mapping[str, str] = {
 
 
 class StepBottleneck(Frozen):
-    """Bottleneck of a step on some devices.
+    """Bottleneck of a step on some devices."""
 
-    Args:
-        name: Limiter of the step, or `memory` if the step does not fit.
-        share: Share of the step time; None if unknown [-].
-        why: Sentence on the bottleneck and on what would help.
-    """
-
-    name: str
-    share: float | None
-    why: str
+    name: str  # limiter of the step, or `memory` if the step does not fit
+    share: float | None  # share of the step time; None if unknown [-]
+    why: str  # sentence on the bottleneck and on what would help
 
 
 class DeviceEstimate(Frozen):

@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 
 
 class Crossover(Frozen):
-    """A number of epochs or runs from which another alternative is the cheapest.
+    """A number of epochs or runs from which another alternative is the cheapest."""
 
-    Args:
-        at: The first such number [-].
-        before, to: Names of the alternatives.
-    """
-
-    at: int
+    at: int  # the first such number [-]
+    # before, to: names of the alternatives
     before: str
     to: str
 
@@ -40,17 +36,11 @@ class Crossover(Frozen):
 
 
 class BudgetEpochs(Frozen):
-    """Epochs that a budget buys.
+    """Epochs that a budget buys."""
 
-    Args:
-        offer: Position of the offer in ``Estimate.offers``.
-        epochs: At the high end of the cost, at its centre and at its low end [-].
-        sentence: The number with its range, and the machine.
-    """
-
-    offer: int
-    epochs: Interval
-    sentence: str
+    offer: int  # position of the offer in ``Estimate.offers``
+    epochs: Interval  # at the high end of the cost, at its centre and at its low end [-]
+    sentence: str  # the number with its range, and the machine
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -329,16 +319,11 @@ def _phase_json(workload: Workload) -> dict[str, Any]:
 
 
 class CostCurve(Frozen):
-    """Cost of one alternative at numbers of epochs.
+    """Cost of one alternative at numbers of epochs."""
 
-    Args:
-        name: Name of the alternative in `gpuplan breakeven`.
-        instance_type: Instance type of its offer.
-        points: Epochs, then lower bound, central value and upper bound of the cost [USD].
-    """
-
-    name: str
-    instance_type: str
+    name: str  # name of the alternative in `gpuplan breakeven`
+    instance_type: str  # instance type of its offer
+    # Epochs, then lower bound, central value and upper bound of the cost [USD]
     points: tuple[tuple[int, float, float, float], ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -349,20 +334,13 @@ class CostCurve(Frozen):
 
 
 class ReportDetails(Frozen):
-    """The details of an estimate.
+    """The details of an estimate."""
 
-    Args:
-        steps: Step breakdowns on one device of a few accelerators.
-        bills: Positions of the offers with itemized bills.
-        curves: Cost against epochs; empty if the run is not given in epochs.
-        crossovers: Points at which another alternative becomes the cheapest.
-        colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
-    """
-
-    steps: tuple[StepBreakdown, ...]
-    bills: tuple[int, ...]
-    curves: tuple[CostCurve, ...] = ()
-    crossovers: tuple[Crossover, ...] = ()
+    steps: tuple[StepBreakdown, ...]  # step breakdowns on one device of a few accelerators
+    bills: tuple[int, ...]  # positions of the offers with itemized bills
+    curves: tuple[CostCurve, ...] = ()  # cost against epochs; empty if the run is not given in epochs
+    crossovers: tuple[Crossover, ...] = ()  # points at which another alternative becomes the cheapest
+    # Points at which paid Colab becomes cheaper or more expensive than another paid alternative
     colab: tuple[Crossover, ...] = ()
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
@@ -403,16 +381,9 @@ class Recommendation(Frozen):
 
 
 class Sensitivity(Frozen):
-    """Changes after which another machine wins.
+    """Changes after which another machine wins."""
 
-    Args:
-        runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
-        price_share: By how much the winner's price may rise until the other is cheaper [-].
-        step_time_share: By how much its steps may be slower [-].
-        certain: Whether the winner is cheaper even at its upper end than the other at its lower end.
-    """
-
-    runner_up: int
-    price_share: float
-    step_time_share: float
-    certain: bool
+    runner_up: int  # position of the cheapest offer of another accelerator, number of them, or provider
+    price_share: float  # by how much the winner's price may rise until the other is cheaper [-]
+    step_time_share: float  # by how much its steps may be slower [-]
+    certain: bool  # whether the winner is cheaper even at its upper end than the other at its lower end

@@ -29,17 +29,11 @@ _BYTES = (
 
 
 class Improvement(Frozen):
-    """A change of the training.
+    """A change of the training."""
 
-    Args:
-        change: What to change, in the words of Keras.
-        speedup: Samples per second relative to the training as it is [-].
-        another_training: Whether it may converge otherwise.
-    """
-
-    change: str
-    speedup: float
-    another_training: bool = False
+    change: str  # what to change, in the words of Keras
+    speedup: float  # samples per second relative to the training as it is [-]
+    another_training: bool = False  # whether it may converge otherwise
 
     def describe(self) -> str:
         """Return the change with its gain: `mixed_bfloat16: 1.9x`."""

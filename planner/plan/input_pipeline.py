@@ -40,31 +40,20 @@ FEEDS = "`none` (no limit, nothing measured), `arrays`, `jpeg`, or samples per s
 
 
 class InputPipeline(Frozen):
-    """Rates and sizes that limit how fast a host prepares samples.
+    """Rates and sizes that limit how fast a host prepares samples."""
 
-    Args:
-        per_vcpu: Samples per second of one vCPU: lower bound, central value, upper bound [1/s].
-        because: Source of the rate.
-        disk_mb_per_s: Rate of the disk, which limits data that exceed the host's memory [MB/s].
-        sample_mb: Stored size of a sample [MB].
-        data_gb: Stored size of all samples; None if unknown [GB].
-        array_mb: Size of a sample as transferred to the devices [MB].
-        most_vcpus: Number of vCPUs of a machine that the pipeline can use; None for all [-].
-        most_per_s: Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for
-            no such limit [1/s].
-        measured: What was measured on this machine; None for a stated rate.
-        measured_on: Provider of the machine whose measured step times include the wait; None for no machine.
-    """
-
-    per_vcpu: Bounds
-    because: str
-    disk_mb_per_s: Bounds | None = None
-    sample_mb: Bounds = (0.0, 0.0, 0.0)
-    data_gb: float | None = None
-    array_mb: float = 0.0
-    most_vcpus: float | None = None
+    per_vcpu: Bounds  # samples per second of one vCPU: lower bound, central value, upper bound [1/s]
+    because: str  # source of the rate
+    disk_mb_per_s: Bounds | None = None  # rate of the disk, which limits data that exceed the host's memory [MB/s]
+    sample_mb: Bounds = (0.0, 0.0, 0.0)  # stored size of a sample [MB]
+    data_gb: float | None = None  # stored size of all samples; None if unknown [GB]
+    array_mb: float = 0.0  # size of a sample as transferred to the devices [MB]
+    most_vcpus: float | None = None  # number of vCPUs of a machine that the pipeline can use; None for all [-]
+    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no such limit
+    # [1/s]
     most_per_s: float | None = None
-    measured: InputRate | None = None
+    measured: InputRate | None = None  # what was measured on this machine; None for a stated rate
+    # Provider of the machine whose measured step times include the wait; None for no machine
     measured_on: str | None = None
 
     def vcpus(self, offer: Offer) -> float | None:

@@ -29,25 +29,16 @@ FitVerdict = Literal["fits", "tight", "does not fit"]
 
 
 class MemoryVerdict(Frozen):
-    """Memory check of a step on one device.
+    """Memory check of a step on one device."""
 
-    Args:
-        needed_bytes: Memory of the step and the framework [bytes].
-        available_bytes: Usable memory of one device; None if unknown [bytes].
-        fits: Whether the step fits; None if the device's memory is unknown.
-        largest_batch_size: Largest number of samples per device that fits, 0 for none; None if unknown [-].
-        stated: Whether the result comes from the accelerator's compiler.
-        recomputed_bytes: Size of the values that XLA recomputes to stay below its limit [bytes].
-        setting: Setting of the run without which the step does not fit, as a sentence; empty for none.
-    """
-
-    needed_bytes: int
-    available_bytes: int | None
-    fits: bool | None
+    needed_bytes: int  # memory of the step and the framework [bytes]
+    available_bytes: int | None  # usable memory of one device; None if unknown [bytes]
+    fits: bool | None  # whether the step fits; None if the device's memory is unknown
+    # Largest number of samples per device that fits, 0 for none; None if unknown [-]
     largest_batch_size: int | None
-    stated: bool = False
-    recomputed_bytes: int = 0
-    setting: str = ""
+    stated: bool = False  # whether the result comes from the accelerator's compiler
+    recomputed_bytes: int = 0  # size of the values that XLA recomputes to stay below its limit [bytes]
+    setting: str = ""  # setting of the run without which the step does not fit, as a sentence; empty for none
 
     @property
     def verdict(self) -> FitVerdict | None:

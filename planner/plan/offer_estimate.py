@@ -234,17 +234,11 @@ class OfferEstimate:
 
 
 class ServingEstimate(Frozen):
-    """Latency, throughput and cost of a fully used machine that serves predictions.
+    """Latency, throughput and cost of a fully used machine that serves predictions."""
 
-    Args:
-        latency_s: Time of one prediction at batch size 1 on one device; None if unknown [s].
-        per_s: Throughput of all devices at the workload's batch size [1/s].
-        usd_per_million: Cost of a million predictions at that rate; None without a price [USD].
-    """
-
-    latency_s: Interval | None
-    per_s: Interval
-    usd_per_million: Decimal | None
+    latency_s: Interval | None  # time of one prediction at batch size 1 on one device; None if unknown [s]
+    per_s: Interval  # throughput of all devices at the workload's batch size [1/s]
+    usd_per_million: Decimal | None  # cost of a million predictions at that rate; None without a price [USD]
 
     def to_json(self, to_json: Callable[[Interval], dict[str, float]]) -> dict[str, Any]:
         """Return the entry `offers[].serving`."""
@@ -277,20 +271,13 @@ class BestBatch(Frozen):
     """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
 
     Convergence may differ.
-
-    Args:
-        batch_size: Samples per device [-].
-        step_time_s: Time of one step [s].
-        run_time_s: Time of the whole run; None if its length is unknown [s].
-        cost_usd: Low, mid and high as text; None without a price [USD].
-        speedup: Throughput relative to the user's batch size; None if that does not fit [-].
     """
 
-    batch_size: int
-    step_time_s: Interval
-    run_time_s: Interval | None
-    cost_usd: dict[str, str] | None
-    speedup: float | None
+    batch_size: int  # samples per device [-]
+    step_time_s: Interval  # time of one step [s]
+    run_time_s: Interval | None  # time of the whole run; None if its length is unknown [s]
+    cost_usd: dict[str, str] | None  # low, mid and high as text; None without a price [USD]
+    speedup: float | None  # throughput relative to the user's batch size; None if that does not fit [-]
 
 
 def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:

@@ -29,20 +29,14 @@ if TYPE_CHECKING:
 class SpotTerms(Frozen):
     """Properties of spot machines stated by the user; None keeps the catalog's value.
 
-    Args:
-        up_hours: Mean lifetime of a machine [h].
-        interval_s: Work between two checkpoints [s].
-        save_s: One checkpoint [s].
-        restart_s: Time from the start of a new machine until training resumes [s].
-
     Raises:
         UsageError: A number that is not positive.
     """
 
-    up_hours: float | None = None
-    interval_s: float | None = None
-    save_s: float | None = None
-    restart_s: float | None = None
+    up_hours: float | None = None  # mean lifetime of a machine [h]
+    interval_s: float | None = None  # work between two checkpoints [s]
+    save_s: float | None = None  # one checkpoint [s]
+    restart_s: float | None = None  # time from the start of a new machine until training resumes [s]
 
     def __post_init__(self) -> None:
         for key, name in SPOT_KEYS.items():
@@ -56,19 +50,12 @@ class SpotTerms(Frozen):
 
 
 class PreemptionForecast(Frozen):
-    """Forecast of preemptions during a run on a spot machine.
+    """Forecast of preemptions during a run on a spot machine."""
 
-    Args:
-        hazard: Preemption statistics with their source.
-        run: The run in segments, at the central estimate of its length.
-        moments: Mean and variance of the run's time.
-        work_s: Central estimate of the run without checkpoints and preemptions [s].
-    """
-
-    hazard: PreemptionStatistics
-    run: SegmentedRun
-    moments: RunMoments
-    work_s: float
+    hazard: PreemptionStatistics  # preemption statistics with their source
+    run: SegmentedRun  # the run in segments, at the central estimate of its length
+    moments: RunMoments  # mean and variance of the run's time
+    work_s: float  # central estimate of the run without checkpoints and preemptions [s]
 
     @property
     def interval_s(self) -> float:

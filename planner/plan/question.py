@@ -112,29 +112,20 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
 class Filters(Frozen):
     """Filters of offers; an empty filter passes all.
 
-    Args:
-        accelerators: Names or aliases of accelerators or families.
-        providers, regions: Names as in the catalog.
-        purchase: Purchase option: on demand, spot, or any.
-        devices: Numbers of GPUs or TPU chips of one machine [-].
-        hosts: Numbers of equal machines that share the work [-].
-        include_retired: Whether to include offers that can no longer be rented.
-        include_local: Whether to include this machine, at $0.
-        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries; the user's own machines always
-            pass.
-
     Raises:
         UsageError: A number of devices or machines that is not positive.
     """
 
-    accelerators: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] = ()  # names or aliases of accelerators or families
+    # providers, regions: names as in the catalog
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    purchase: Literal["on-demand", "spot", "any"] = "any"
-    devices: tuple[float, ...] = ()
-    hosts: tuple[int, ...] = (1,)
-    include_retired: bool = False
-    include_local: bool = True
+    purchase: Literal["on-demand", "spot", "any"] = "any"  # purchase option: on demand, spot, or any
+    devices: tuple[float, ...] = ()  # numbers of GPUs or TPU chips of one machine [-]
+    hosts: tuple[int, ...] = (1,)  # numbers of equal machines that share the work [-]
+    include_retired: bool = False  # whether to include offers that can no longer be rented
+    include_local: bool = True  # whether to include this machine, at $0
+    # Allowed locations of the data: `eu`, `eea`, `uk` or countries; the user's own machines always pass
     residency: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -145,25 +136,16 @@ class Filters(Frozen):
 
 
 class OfferContext(NamedTuple):
-    """An offer with its device, host kind, links, limits and availability.
+    """An offer with its device, host kind, links, limits and availability."""
 
-    Args:
-        offer: Row of the catalog, or this machine.
-        accelerator: Device of the offer; None if the catalog does not describe it.
-        place: Host kind, which selects the assumptions on start-up and shutdown.
-        links: Links between the devices; None for the usual ones.
-        limits: Limits of a notebook; None for other machines.
-        quota: Comparison with the account's quota; None if not asked for, or not readable at the provider.
-        rule: Rule of the catalog on its availability; None: it can be had now.
-    """
-
-    offer: Offer
-    accelerator: Accelerator | None
-    place: HostKind = "vm"
-    links: MachineLinks | None = None
-    limits: SessionLimits | None = None
+    offer: Offer  # row of the catalog, or this machine
+    accelerator: Accelerator | None  # device of the offer; None if the catalog does not describe it
+    place: HostKind = "vm"  # host kind, which selects the assumptions on start-up and shutdown
+    links: MachineLinks | None = None  # links between the devices; None for the usual ones
+    limits: SessionLimits | None = None  # limits of a notebook; None for other machines
+    # Comparison with the account's quota; None if not asked for, or not readable at the provider
     quota: QuotaCheck | None = None
-    rule: AvailabilityRule | None = None
+    rule: AvailabilityRule | None = None  # rule of the catalog on its availability; None: it can be had now
 
     @property
     def is_refused(self) -> bool:
@@ -188,19 +170,12 @@ class OfferContext(NamedTuple):
 
 
 class Selection(Frozen):
-    """The offers that pass the filters.
+    """The offers that pass the filters."""
 
-    Args:
-        offers: Selected offers in the catalog's order.
-        catalog_as_of: Date of the newest price.
-        spot: Preemption data of the catalog; None if no offer is a spot machine.
-        unmatched: Accelerators that were asked for and have no offer among the selected.
-    """
-
-    offers: tuple[OfferContext, ...]
-    catalog_as_of: str
-    spot: PreemptionData | None = None
-    unmatched: tuple[str, ...] = ()
+    offers: tuple[OfferContext, ...]  # selected offers in the catalog's order
+    catalog_as_of: str  # date of the newest price
+    spot: PreemptionData | None = None  # preemption data of the catalog; None if no offer is a spot machine
+    unmatched: tuple[str, ...] = ()  # accelerators that were asked for and have no offer among the selected
 
     def with_quotas(self, account: AccountQuotas | None) -> Selection:
         """Return the offers, each compared with the account's quota."""
@@ -337,36 +312,26 @@ SortBy = Literal["cost", "time", "co2"]
 class Question(Frozen):
     """Filters, order and limits of an estimate.
 
-    Args:
-        deadline_s: Longest time of the run [s].
-        budget_usd: Highest cost of the run [USD].
-        spot: Properties of spot machines stated by the user.
-        feed: Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured.
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what
-            the script says.
-        shard: Shardings to try on several devices, of which the first that fits is taken; None for what the
-            script says.
-        hour_value_usd: Value of an hour of the user's time [USD/h].
-        wait_value_usd: Value of an unattended hour until the run ends [USD/h].
-        quotas: Quotas of the user's accounts; None if they are not checked.
-        partial: Whether the phases that could be planned are answered for without the others.
-
     Raises:
         UsageError: A limit that is not positive, or a value below zero.
     """
 
     filters: Filters = field(default_factory=Filters)
     sort: SortBy = "cost"
-    deadline_s: float | None = None
-    budget_usd: float | None = None
-    spot: SpotTerms = field(default_factory=SpotTerms)
+    deadline_s: float | None = None  # longest time of the run [s]
+    budget_usd: float | None = None  # highest cost of the run [USD]
+    spot: SpotTerms = field(default_factory=SpotTerms)  # properties of spot machines stated by the user
+    # Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured
     feed: str | None = None
+    # Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what the script
+    # says
     scaling: ScalingMode | None = None
+    # Shardings to try on several devices, of which the first that fits is taken; None for what the script says
     shard: tuple[Sharding, ...] | None = None
-    hour_value_usd: float = 20.0
-    wait_value_usd: float = 1.0
-    quotas: AccountQuotas | None = None
-    partial: bool = False
+    hour_value_usd: float = 20.0  # value of an hour of the user's time [USD/h]
+    wait_value_usd: float = 1.0  # value of an unattended hour until the run ends [USD/h]
+    quotas: AccountQuotas | None = None  # quotas of the user's accounts; None if they are not checked
+    partial: bool = False  # whether the phases that could be planned are answered for without the others
 
     def refuses(self, workload: Workload) -> bool:
         """Return whether a phase of the script could not be planned, and the others will not do."""
@@ -387,23 +352,17 @@ class Question(Frozen):
 
 
 class EstimateContext(Frozen):
-    """Inputs of an estimate.
-
-    Args:
-        options: Options with which it was traced, for the devices and the sharding of the question.
-        terms: Costs and assumptions besides the training.
-        resized: Function that returns the workload at another batch size; None if unavailable.
-        feed: Input pipeline measured by a profile; None for no limit.
-    """
+    """Inputs of an estimate."""
 
     workload: Workload
-    options: WorkloadOptions
+    options: WorkloadOptions  # options with which it was traced, for the devices and the sharding of the question
     selection: Selection
     predictor: StepPredictor
     catalog: Catalog
-    terms: CostTerms
+    terms: CostTerms  # costs and assumptions besides the training
+    # Function that returns the workload at another batch size; None if unavailable
     resized: Callable[[int], Workload] | None = None
-    feed: InputPipeline | None = None
+    feed: InputPipeline | None = None  # input pipeline measured by a profile; None for no limit
 
 
 def require_run_length(workload: Workload, what: str) -> None:

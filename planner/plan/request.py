@@ -107,24 +107,15 @@ TRACED_BY = ("batch_size", "samples", "epochs", "steps", "precision", "mode", "l
 
 
 class ResolvedRequest(Frozen):
-    """A request with the user's settings applied.
-
-    Args:
-        question: Filters, order and limits.
-        options: Tracing options of the run.
-        catalog: Catalog with the user's own rows.
-        terms: Costs and assumptions besides the training hours.
-        settings: The user's settings.
-        refresh: Refresh of the catalog's prices that was started; None without one.
-    """
+    """A request with the user's settings applied."""
 
     request: EstimateRequest
-    question: Question
-    options: WorkloadOptions
-    catalog: Catalog
-    terms: CostTerms
-    settings: Settings
-    refresh: RunningRefresh | None = None
+    question: Question  # filters, order and limits
+    options: WorkloadOptions  # tracing options of the run
+    catalog: Catalog  # catalog with the user's own rows
+    terms: CostTerms  # costs and assumptions besides the training hours
+    settings: Settings  # the user's settings
+    refresh: RunningRefresh | None = None  # refresh of the catalog's prices that was started; None without one
 
     def with_refresh(self, **callbacks: Any) -> ResolvedRequest:
         """Return the request with a refresh of old prices in the background; arguments as of `start_refresh`."""

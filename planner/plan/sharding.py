@@ -26,25 +26,15 @@ HALF = 0.5  # size of the copies that mixed precision computes with, of that of 
 
 
 class DeviceMemory(Frozen):
-    """Memory of one device in a step, by part, without activations and framework, which are not sharded [bytes].
+    """Memory of one device in a step, by part; without activations and framework, that are not sharded [bytes]."""
 
-    Args:
-        weights: Trainable variables, or the device's shard of them.
-        frozen: Non-trainable parameters, or the device's shard of them.
-        gradients: Gradients that are kept until the update.
-        optimizer: Optimizer state.
-        state: Statistics, seeds and metrics, replicated on every device.
-        gathered: Weights of layers gathered from other devices.
-        buffers: Gradients of layers in flight to the device that keeps them.
-    """
-
-    weights: int
-    frozen: int
-    gradients: int
-    optimizer: int
-    state: int
-    gathered: int = 0
-    buffers: int = 0
+    weights: int  # trainable variables, or the device's shard of them
+    frozen: int  # non-trainable parameters, or the device's shard of them
+    gradients: int  # gradients that are kept until the update
+    optimizer: int  # optimizer state
+    state: int  # statistics, seeds and metrics, replicated on every device
+    gathered: int = 0  # weights of layers gathered from other devices
+    buffers: int = 0  # gradients of layers in flight to the device that keeps them
 
     @property
     def total_bytes(self) -> int:

@@ -61,16 +61,11 @@ class SweepTrial(Frozen):
 
 
 class SweepResult(Frozen):
-    """Result of a sweep.
+    """Result of a sweep."""
 
-    Args:
-        context: Workload as stated by the user, and terms.
-        trials: What is taken for each batch size and precision, the least total first.
-        failed: Batch sizes and precisions for which nothing can be taken, with the reason.
-    """
-
-    context: EstimateContext
-    trials: tuple[SweepTrial, ...]
+    context: EstimateContext  # workload as stated by the user, and terms
+    trials: tuple[SweepTrial, ...]  # what is taken for each batch size and precision, the least total first
+    # Batch sizes and precisions for which nothing can be taken, with the reason
     failed: tuple[tuple[int, str, str], ...]
 
     @property

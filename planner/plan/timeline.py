@@ -31,27 +31,17 @@ USUAL_HOURS_A_DAY = 8.0  # for which a user keeps a notebook open, if not stated
 
 
 class Access(Frozen):
-    """Terms on which a machine is had.
+    """Terms on which a machine is had."""
 
-    Args:
-        hours_a_day: Hours a day that the machine can run: 24 if unattended [h].
-        hours_a_week: Weekly quota; None without one [h].
-        chance: Chance of getting the accelerator on request; None if unknown, treated as certain [-].
-        session_s: Longest session; None for no limit [s].
-        hands_on_min: The user's time to start a session and fetch its results [min].
-        attention_share: Share of the machine hours during which the user watches [-].
-        pack_nano: Smallest pack of units that can be bought; 0 for none [1e-9 USD].
-        month_nano: Subscription of a month; 0 for none [1e-9 USD].
-    """
-
-    hours_a_day: float = HOURS_PER_DAY
-    hours_a_week: float | None = None
+    hours_a_day: float = HOURS_PER_DAY  # hours a day that the machine can run: 24 if unattended [h]
+    hours_a_week: float | None = None  # weekly quota; None without one [h]
+    # Chance of getting the accelerator on request; None if unknown, treated as certain [-]
     chance: float | None = None
-    session_s: float | None = None
-    hands_on_min: float = 0.0
-    attention_share: float = 0.0
-    pack_nano: int = 0
-    month_nano: int = 0
+    session_s: float | None = None  # longest session; None for no limit [s]
+    hands_on_min: float = 0.0  # the user's time to start a session and fetch its results [min]
+    attention_share: float = 0.0  # share of the machine hours during which the user watches [-]
+    pack_nano: int = 0  # smallest pack of units that can be bought; 0 for none [1e-9 USD]
+    month_nano: int = 0  # subscription of a month; 0 for none [1e-9 USD]
 
     def compute_wall_s(self, machine_s: float) -> float:
         """Return the calendar time that some machine time takes; the same if it runs day and night [s]."""
@@ -147,20 +137,14 @@ class TimelinePhase:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Phases of a run in order.
+    """Phases of a run in order."""
 
-    Args:
-        phases: Phases in order.
-        total_s: Billed time of one run; the durations of all phases are taken as fully correlated [s].
-        wall_s: Time from the first start to the last result: of all runs, one after the other, with the waits
-            after preemptions, and between sessions [s].
-        sessions: Number of sessions of all runs, on machines with a session limit [-].
-    """
-
-    phases: tuple[TimelinePhase, ...]
-    total_s: Interval
+    phases: tuple[TimelinePhase, ...]  # phases in order
+    total_s: Interval  # billed time of one run; the durations of all phases are taken as fully correlated [s]
+    # Time from the first start to the last result: of all runs, one after the other, with the waits after
+    # preemptions, and between sessions [s]
     wall_s: Interval
-    sessions: int = 1
+    sessions: int = 1  # number of sessions of all runs, on machines with a session limit [-]
 
     def time_s(self, item: str) -> Interval:
         """Return the duration of a phase; 0 if the run does not have it [s]."""
