@@ -12,7 +12,7 @@ from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_AMOUNT, require_not_negative, require_positive
 from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
-from .alternatives import Alternative, Alternatives, has_epochs
+from .breakeven import Alternative, Alternatives, has_epochs
 from .estimate_workload import estimate_in_context
 from .question import Filters, OfferContext, select
 from .ranking import NEVER_TAKEN

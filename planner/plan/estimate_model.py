@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .alternatives import Alternative
+    from .breakeven import Alternative
     from .compilation import StepCompiler
     from .request import ResolvedRequest
 

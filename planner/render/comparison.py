@@ -23,8 +23,7 @@ from .estimate_screen import format_title
 from .output import Answer, Row, Screen, get_terminal_width, make_columns, make_numbers
 
 if TYPE_CHECKING:
-    from ..plan.alternatives import Alternative
-    from ..plan.breakeven import Breakeven
+    from ..plan.breakeven import Alternative, Breakeven
     from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
     from ..plan.estimate import Crossover
     from ..plan.sweep import SweepResult, SweepTrial
