@@ -35,7 +35,7 @@ def estimate(
     *,
     request: EstimateRequest,
     show_all: Annotated[bool, Flag("List every offer, not only the best per device.", OUTPUT, "all")] = False,
-    explain: Annotated[bool, Flag("Add bottleneck, margins and assumptions below the table.", OUTPUT)] = False,
+    explain: Annotated[bool, Flag("Add bottleneck, trade-offs and assumptions below the table.", OUTPUT)] = False,
     breakdown: Annotated[bool, Flag("Itemize the bills, each item with its basis.", OUTPUT)] = False,
     out: OutputFlags,
 ) -> None:

@@ -166,7 +166,6 @@ class CostBasis:
         """Return the machine price at one bound of the run's time [1e-9 USD/h].
 
         Args:
-            price_nano: Dated price of the machine [1e-9 USD/h].
             bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
             half_width: Half-width of ln(price) for the price's age [-].
         """
@@ -261,11 +260,6 @@ class Bill:
     def mid_nano(self) -> int:
         """Central estimate of the sum [1e-9 USD]."""
         return self.nano[1]
-
-    @property
-    def machine_nano(self) -> int:
-        """Central estimate of the machine's cost, without other items [1e-9 USD]."""
-        return self._items[1][MACHINE]
 
     @cached_property
     def total(self) -> UsdInterval:

@@ -158,14 +158,10 @@ class Alternatives(Frozen):
         return replace(self, rows=found)
 
     def price(self, rows: Sequence[int], *, epochs: int | None, runs: int) -> tuple[OfferTable, list[int]]:
-        """Return some offers with all runs on them, and their order, the least total first.
+        """Return some offers with equal runs on them, one after the other, and their order, the least total first.
 
         Of equal totals, what is sure to be had comes first, then by money, time and effort, as in the decision.
-
-        Args:
-            rows: Positions of the offers to price.
-            epochs: Epochs of a run; None for those of the workload [-].
-            runs: Number of equal runs, one after the other [-].
+        Without `epochs`, a run is that of the workload.
         """
         import numpy as np
 
@@ -384,7 +380,6 @@ def compare_alternatives(
 
     Args:
         against: Names of the alternatives; empty for the best and the usual ones.
-        runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.
         prepare: Function that returns the question and ways of `--fit`, for a training that fits nowhere.
 

@@ -97,10 +97,8 @@ def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> fl
     """Return the months after which a machine has saved the value it lost; None for more than 20 years [months].
 
     A machine loses most of its value in the first year, so owning starts out more expensive and gains on renting
-    month by month: there is at most one crossing, which is found by bisection.
-
-    Args:
-        saved_usd_per_month: What renting costs more than running the machine, purchase aside [USD/month].
+    month by month: there is at most one crossing, which is found by bisection. What renting costs more than
+    running the machine is without the purchase.
     """
 
     def is_owning_dearer(months: float) -> bool:

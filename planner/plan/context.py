@@ -72,11 +72,8 @@ def trace_as_distributed(
 ) -> tuple[Workload, WorkloadOptions]:
     """Return a script that distributes its model as traced on the wanted devices, and the options for it.
 
-    A layout that takes all devices divides variables by their number, which `--devices` states.
-
-    Args:
-        workload: The script as traced on the devices that it asks for.
-        trace: Function that traces the script with other `options`.
+    A layout that takes all devices divides variables by their number, which `--devices` states. `trace` traces the
+    script with other `options`.
     """
     layout = workload.layout
     counts = [int(count) for count in question.filters.devices if count == int(count) and count > 1]

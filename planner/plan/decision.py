@@ -191,14 +191,7 @@ RANGE_OF_VALUES = (0.5, 2.0)  # plausible values of hours, relative to the state
 
 
 def decide(offers: OfferTable, question: Question, *, workload: Workload, currency: Currency) -> Decision:
-    """Return the decision on ranked offers.
-
-    Args:
-        offers: Offers in order.
-        question: Deadline, budget, and values of the user's and the waiting hours.
-        workload: Workload of the run.
-        currency: Currency of the sentences.
-    """
+    """Return the decision on ranked offers."""
     if question.refuses(workload):
         return Decision(lines=(workload.why_partial,), hint=PARTIAL_HINT)
     options = _Options.of(offers, question, _leave_out_guesses(offers))

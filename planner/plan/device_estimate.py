@@ -56,12 +56,7 @@ def compute_run_length(
     """Return the run on some devices: each keeps its batch, or they share one, in as many steps as one device.
 
     Steps that agree with samples and epochs are counted from the epochs, with the incomplete last batch of each.
-
-    Args:
-        workload: Workload at the batch size of one device.
-        devices: GPUs or TPU chips of the offer; less than one for a share of a GPU [-].
-        scaling: Weak or strong.
-        sharers: Name of the units that share the batch, for messages.
+    Less than one device is a share of a GPU; `sharers` names the units that share the batch, for messages.
     """
     replicas, batch_size = count_replicas(devices), workload.batch_size
     copies = replicas if scaling == "weak" else 1

@@ -262,18 +262,9 @@ class Estimate(Frozen):
         """Return each recommended offer by position and by name."""
         chosen = self.recommendation
         single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
-        margin, sensitivity = chosen.sensitivity, None
-        if margin is not None:
-            sensitivity = {
-                "runner_up": self._reference(margin.runner_up),
-                "price_percent": 100 * margin.price_share,
-                "step_time_percent": 100 * margin.step_time_share,
-                "certain": margin.certain,
-            }
         return {
             **{name: self._reference(getattr(chosen, name)) for name in single},
             "pareto": [self._reference(index) for index in chosen.pareto],
-            "sensitivity": sensitivity,
         }
 
     def _reference(self, index: int | None) -> dict[str, Any] | None:
@@ -368,7 +359,6 @@ class Recommendation(Frozen):
         within_budget: Fastest offer that stays within the budget even at its upper bound.
         free: Fastest offer that costs nothing.
         pareto: Pareto-optimal offers in time and cost, fastest first.
-        sensitivity: Changes that would make another offer the cheapest; None if there are none.
     """
 
     cheapest: int | None = None
@@ -377,13 +367,3 @@ class Recommendation(Frozen):
     within_budget: int | None = None
     free: int | None = None
     pareto: tuple[int, ...] = ()
-    sensitivity: Sensitivity | None = None
-
-
-class Sensitivity(Frozen):
-    """Changes after which another machine wins."""
-
-    runner_up: int  # position of the cheapest offer of another accelerator, number of them, or provider
-    price_share: float  # by how much the winner's price may rise until the other is cheaper [-]
-    step_time_share: float  # by how much its steps may be slower [-]
-    certain: bool  # whether the winner is cheaper even at its upper end than the other at its lower end

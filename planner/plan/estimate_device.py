@@ -134,12 +134,7 @@ def predict_step_on_devices(
     each: Workload,
     sharding: Sharding,
 ) -> StepTime | NoPrediction:
-    """Return the step on an offer's devices.
-
-    Args:
-        whole: The model at the batch of one device or replica.
-        each: The work of one device.
-    """
+    """Return the step on an offer's devices: `each` is the work of one, `whole` the model at a replica's batch."""
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)

@@ -312,12 +312,9 @@ def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | 
 def add_serving(
     offers: Sequence[OfferEstimate], one: Workload | None, predictor: StepPredictor
 ) -> list[OfferEstimate]:
-    """Add a serving estimate to each offer.
+    """Add a serving estimate to each estimate of a forward pass.
 
-    Args:
-        offers: Estimates of the forward pass at its batch size.
-        one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
-        predictor: Predictor of step times.
+    Without the model at batch size 1, and with tensor parallelism, the latency is unknown.
     """
     served = []
     for offer in offers:

@@ -49,9 +49,7 @@ def estimate_workload(
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
     Args:
-        selection: Offers that pass the question's filters.
         predictor: Predictor of step times, called once for each kind and number of devices.
-        question: Order and limits.
         terms: Costs and assumptions besides the training; none by default.
         resized: Function that returns the workload at another batch size; None scales the one that is known.
         feed: Input pipeline measured by a profile; `question.feed` takes precedence.

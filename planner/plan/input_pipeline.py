@@ -66,11 +66,7 @@ class InputPipeline(Frozen):
         """Return the sample rate of each part of a host; empty if nothing is known of it [1/s].
 
         vCPUs: vcpus x rate of one vCPU; disk (for data that exceed the memory): disk rate / sample size;
-        PCIe: devices x PCIe rate x achieved share / sample size.
-
-        Args:
-            offer: Offer with vCPUs, memory and number of devices.
-            accelerator: Device with its PCIe rate; None if unknown.
+        PCIe, where known: devices x PCIe rate x achieved share / sample size.
         """
         vcpus = self.vcpus(offer)
         if vcpus is None and self.measured is None:
@@ -160,11 +156,6 @@ class InputPipeline(Frozen):
 def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline | None:
     """Parse `--feed`; None for arrays in memory, which impose no limit.
 
-    Args:
-        text: `none`, `arrays`, `jpeg`, or samples per second of one vCPU.
-        workload: Workload that consumes the samples.
-        terms: Assumed rates of JPEG decoding and of the disk.
-
     Raises:
         UsageError: Neither a kind of data nor a positive number.
     """
@@ -210,11 +201,7 @@ Feeds = tuple[InputPipeline | None, ...]
 def list_feeds(stated: str | None, workload: Workload, terms: CostTerms, profiled: InputPipeline | None) -> Feeds:
     """Return the input pipeline of each phase of a workload, or one for all; empty where nothing limits.
 
-    Args:
-        stated: `--feed`, which decides; None if it is not given.
-        workload: Workload with what was measured of its inputs.
-        terms: Assumed rates.
-        profiled: Pipeline that a profile timed, which decides over what was measured while tracing; None for none.
+    `--feed` decides, then the pipeline that a profile timed, then what was measured while tracing.
     """
     if stated is not None:
         feeds: Feeds = (parse_feed(stated, workload, terms),)
@@ -254,13 +241,8 @@ def with_input_bottleneck(
 
     Input and computation are assumed to overlap (prefetching):
     step time = max(compute time, global batch size / sample rate). Where a CPU computes, both share its cores:
-    the compute time grows by the processor time of a batch over the cores.
-
-    Args:
-        projection: Estimate without a limit by the input.
-        offer: Offer with the vCPUs.
-        feeds: Input pipeline of each phase, or one for all.
-        accelerator: Device with its PCIe rate.
+    the compute time grows by the processor time of a batch over the cores. There is a pipeline for each phase, or
+    one for all.
     """
     phases, step = projection.phases, projection.step_time
     if phases:
@@ -311,13 +293,9 @@ def _number(text: str) -> float:
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    """Build the pipeline that a profile of the workload timed; None if no profile did.
+    """Build the pipeline that the last profile of the workload timed; None if no profile did.
 
     The measured machine is excluded, since its step times include the wait for this pipeline.
-
-    Args:
-        measurements: Measurements of any workload; the last matching one is used.
-        workload: Workload that consumes the samples.
     """
     from ..predict.from_profile.predictor import is_same_work
 

@@ -66,15 +66,7 @@ def add_measurements(
 def measure_own_machine(
     context: EstimateContext, answer: Estimate, question: Question, *, model: str, argv: Sequence[str]
 ) -> EstimateContext | None:
-    """Return the context with a measured step of this machine; None where it is not asked about, or known.
-
-    Args:
-        context: Context of the estimate.
-        answer: What is taken without a measurement.
-        question: The question.
-        model: MODEL reference.
-        argv: Arguments of a script.
-    """
+    """Return the context with a measured step of this machine; None where it is not asked about, or known."""
     place = next((row for row, one in enumerate(answer.contexts) if one.offer.provider == PROVIDER), None)
     own = None if place is None else answer.offers[place]
     if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):

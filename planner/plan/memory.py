@@ -78,8 +78,7 @@ def memory_verdict(
 
     Args:
         fixed_bytes: Memory that does not depend on the batch size [bytes].
-        batch_bytes: Memory that grows with the batch size, at ``batch_size`` [bytes].
-        batch_size: Samples per device and step [-].
+        batch_bytes: Memory that grows with the batch size, at ``batch_size`` samples per device [bytes].
         available_bytes: Usable memory of one device; None if unknown [bytes].
         recomputed_bytes: Part of ``batch_bytes`` that XLA recomputes to stay below its limit [bytes].
     """

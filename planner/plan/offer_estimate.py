@@ -152,8 +152,7 @@ class OfferEstimate:
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return all of an entry of `offers[]` and of its devices, at full precision.
 
-        Args:
-            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
+        With a breakdown it has itemized bill, forecast of preemptions and comparison with one device.
         """
         shared = self.device_estimate.shared_json
         return {
@@ -166,12 +165,9 @@ class OfferEstimate:
         }
 
     def entry_json(self, facts: SharedFacts, *, breakdown: bool = False, spot: bool = False) -> dict[str, Any]:
-        """Return the entry of `offers[]` in a document.
+        """Return the entry of `offers[]` in a document, whose facts get its devices and the source of its price.
 
-        Args:
-            facts: What stands once in the document; it gets the offer's devices and the source of its price.
-            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
-            spot: Whether to add the forecast of preemptions.
+        With a breakdown it has itemized bill, forecast of preemptions and comparison with one device.
         """
         offer, estimate = self.offer, self.device_estimate
         entry = {

@@ -162,9 +162,7 @@ class OfferTable(Sequence[OfferEstimate]):
     def compute_costs(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.float64]:
         """Return the totals of the bills of some rows, which have a price and a cost basis [USD].
 
-        Args:
-            rows: Positions of the rows.
-            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        The bound is 0 for the lower end, 1 for the central estimate, 2 for the upper end.
         """
         import numpy as np
 
@@ -287,7 +285,6 @@ def price_offers(
     """Return every offer of a selection with its price, in order.
 
     Args:
-        spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         use: Function that returns the part of a machine that the work uses; None for all of it.
         feeds: Input pipeline of each phase, or one for all; empty for no limit.

@@ -87,10 +87,6 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
     Notebooks, the user's own machines, shares of a GPU, parts of a machine and hosts without accelerators are
     available as single machines only.
 
-    Args:
-        hosts: Numbers of machines [-].
-        own: This machine.
-
     Raises:
         NoAnswerError: No offer can be combined, and single machines are not requested.
     """
@@ -207,10 +203,7 @@ class Selection(Frozen):
 
 
 def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
-    """Select the offers that pass the filters.
-
-    Args:
-        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
+    """Select the offers that pass the filters, of the packaged catalog without another.
 
     Raises:
         UsageError: A filter value is not in the catalog, or the catalog cannot be read.

@@ -220,11 +220,7 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
 
 
 def build_script_terms(settings: Settings, *, timeout: str | float | None = None) -> ScriptOptions:
-    """Return the terms on which a script runs.
-
-    Args:
-        settings: Settings with the environment variables and the default time limit.
-        timeout: Time limit, like `90s` or `30m`, or in seconds; None for that of the settings.
+    """Return the terms on which a script runs; its time limit is like `90s`, in seconds, or that of the settings.
 
     Raises:
         UsageError: An invalid duration, one that is not positive, or a variable that is not set.

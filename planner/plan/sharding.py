@@ -181,11 +181,8 @@ def count_groups(sharding: Sharding, devices: float) -> int:
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    If all that fit need XLA's recomputation, the one of least memory. Predicted times do not decide, since they
-    differ by less than their errors.
-
-    Args:
-        tried: Estimates of one offer, in order of increasing sharding.
+    They are in order of increasing sharding. If all that fit need XLA's recomputation, the one of least memory.
+    Predicted times do not decide, since they differ by less than their errors.
     """
 
     def rank(one: DeviceEstimate) -> tuple[bool, int]:

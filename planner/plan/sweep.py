@@ -115,13 +115,7 @@ def sweep(
     precisions: Sequence[str],
     trace: Callable[[int, str], Workload],
 ) -> SweepResult:
-    """Estimate every batch size and precision on every offer.
-
-    Args:
-        context: Offers and terms, and the workload as stated by the user.
-        batch_sizes: Samples per step [-].
-        precisions: Keras dtype policies, or `tf32`.
-        trace: Function that traces the workload at a batch size and precision.
+    """Estimate every batch size and precision on every offer; `trace` traces the workload at each.
 
     Raises:
         NoAnswerError: Nothing can be taken for any of them.
