@@ -12,7 +12,6 @@ from typing import Any, cast
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.accelerator_limits import runs_tf32_by_default
-from ..predict.coefficients import Coefficients
 from ..predict.data_parallel import scale_to_devices
 from ..predict.keras_defaults import STEP_S, choose_attention
 from ..predict.measured_run import (
@@ -111,7 +110,9 @@ def predict_traced_row(
     if sample.host not in coefficients.hosts:
         sample = replace(sample, host=host)
     if m.feed == STEP_ALONE:
-        coefficients = _without_fixed_time(coefficients, sample.host)
+        # without the time of a host for each step of a loop; what Keras on PyTorch takes within a step stays
+        host_time = replace(coefficients.hosts[sample.host], fixed_s=STEP_S if sample.host == KERAS_TORCH else 0.0)
+        coefficients = replace(coefficients, hosts={**coefficients.hosts, sample.host: host_time})
     single = predict_step(sample, accelerator, coefficients, precision=known.precision, mode=m.mode)
     single = replace(single, time_s=single.time_s.scaled(find_wait_factor(m)))
     if m.devices == 1:
@@ -124,15 +125,6 @@ def predict_traced_row(
     if sharding != Sharding.NONE:
         scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
     return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts), sample
-
-
-def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
-    """Return the coefficients without the time of a host for each step of a loop.
-
-    What Keras on PyTorch takes within a step stays.
-    """
-    machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
-    return replace(coefficients, hosts={**coefficients.hosts, host: machine})
 
 
 HEADLINE = "architecture"

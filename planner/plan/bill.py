@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..offers.clouds import OWNED
 from ..records import Frozen
@@ -156,6 +156,9 @@ class CostBasis:
             self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if fees.egress_usd is not None:
             self.fixed["egress"] = (round(fees.egress_usd * NANO),) * 3
+        self._fixed_nano = [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
+        has_least = self.minimum or self.pack_nano or self.months[1]
+        self._depends_on_items = bool(has_least or fees.discount or fees.tax or runs != 1)
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
@@ -201,17 +204,6 @@ class CostBasis:
             return sum(self.itemize(price_nano, bound).values())
         return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]
 
-    @cached_property
-    def _depends_on_items(self) -> bool:
-        """Whether an item depends on others, so that the total is more than machine and fixed costs."""
-        has_least = self.minimum or self.pack_nano or self.months[1]
-        return bool(has_least or self.fees.discount or self.fees.tax or self.runs != 1)
-
-    @cached_property
-    def _fixed_nano(self) -> list[int]:
-        """Sum of the costs that do not depend on the machine price, at the three bounds [1e-9 USD]."""
-        return [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
-
     @property
     def reasons(self) -> Mapping[str, str]:
         """Basis of each fee, by item."""
@@ -256,11 +248,6 @@ class Bill:
         low, mid, high = (nano * USD_OF_A_NANO for nano in self.nano)
         return Interval(low=low, mid=mid, high=high)
 
-    @property
-    def mid_nano(self) -> int:
-        """Central estimate of the sum [1e-9 USD]."""
-        return self.nano[1]
-
     @cached_property
     def total(self) -> UsdInterval:
         """Total cost of the run."""
@@ -284,10 +271,6 @@ class Bill:
         """Return the three amounts of the total as text."""
         low, mid, high = self.nano
         return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
-
-    def lines_json(self) -> list[dict[str, Any]]:
-        """Return the lines with their amounts, times and reasons."""
-        return [line.to_json() for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""

@@ -213,40 +213,6 @@ def build_matcher(name: str) -> Callable[[Offer], bool]:
     return means
 
 
-def select_named(names: Sequence[str], every: Alternatives, *, runs: int) -> Alternatives:
-    """Return the best offer of each name that can run the work, at the number of runs that is asked for.
-
-    Raises:
-        UsageError: A name matches no offer.
-        NoAnswerError: No alternative can run the work.
-    """
-    for name in names:
-        if not any(map(build_matcher(name), (context.offer for context in every.offers.contexts))):
-            raise UsageError(
-                f"`{name}` in `--against` matches no offer",
-                hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
-            )
-    found = every.with_named(names, [row for row, one in enumerate(every.offers) if _can_run(one)], runs)
-    if not found.rows:
-        raise NoAnswerError(
-            f"none of {', '.join(names)} can run the work: too little memory, or no known time and price",
-            hint="try a smaller `--batch-size`, or other names in `--against`",
-        )
-    return found
-
-
-def select_best(every: Alternatives, *, runs: int) -> Alternatives:
-    """Return what may be best of the offers that keep the limits at some number of epochs and runs, and the best
-    of the usual names at the number of runs that is asked for.
-    """
-    points: list[Point] = [(None, number) for number in PROBED_RUNS]
-    if has_epochs(every.context.workload):
-        points += [(number, runs) for number in PROBED_EPOCHS]
-    decision = every.estimate.decision
-    named = every.with_named(DEFAULT_ALTERNATIVES, decision.kept, runs)
-    return named.with_rows(tuple(decision.roles())).with_best(decision.kept, points)
-
-
 def has_epochs(workload: Workload) -> bool:
     """Return whether a run is given in epochs, in all of its phases."""
     return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
@@ -434,7 +400,10 @@ def select_alternatives(
     against: tuple[str, ...] = (),
     runs: int = 1,
 ) -> Alternatives:
-    """Return the named alternatives, or what may be best of the offers that keep the limits, for some runs.
+    """Return the best offer of each name that can run the work, at the number of runs that is asked for.
+
+    Without names, what may be best of the offers that keep the limits at some number of epochs and runs, and the
+    best of the usual names.
 
     Raises:
         UsageError: A name matches no offer.
@@ -442,4 +411,23 @@ def select_alternatives(
     """
     require_whole(context.workload, question)
     every = Alternatives(estimate=estimate, context=context, question=question)
-    return select_named(against, every, runs=runs) if against else select_best(every, runs=runs)
+    if not against:
+        points: list[Point] = [(None, number) for number in PROBED_RUNS]
+        if has_epochs(context.workload):
+            points += [(number, runs) for number in PROBED_EPOCHS]
+        decision = estimate.decision
+        named = every.with_named(DEFAULT_ALTERNATIVES, decision.kept, runs)
+        return named.with_rows(tuple(decision.roles())).with_best(decision.kept, points)
+    for name in against:
+        if not any(map(build_matcher(name), (one.offer for one in every.offers.contexts))):
+            raise UsageError(
+                f"`{name}` in `--against` matches no offer",
+                hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
+            )
+    found = every.with_named(against, [row for row, one in enumerate(every.offers) if _can_run(one)], runs)
+    if not found.rows:
+        raise NoAnswerError(
+            f"none of {', '.join(against)} can run the work: too little memory, or no known time and price",
+            hint="try a smaller `--batch-size`, or other names in `--against`",
+        )
+    return found

@@ -204,7 +204,7 @@ class Market:
         if on_demand is None:
             return None
         other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
-        return 1.0 - bill.mid_nano / other.mid_nano if other is not None and other.mid_nano else None
+        return 1.0 - bill.nano[1] / other.nano[1] if other is not None and other.nano[1] else None
 
     def _find(self, key: object, compute: Callable[[], T]) -> T:
         """Return a comparison that is computed once."""

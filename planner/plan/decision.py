@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..offers.clouds import NOTEBOOKS, TITLES, find_tier
 from ..offers.rows import CPU
@@ -199,14 +199,12 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
     words = DecisionWords(offers, currency, workload)
     if taken is None:
         return _explain_nothing(options, question, words)
-    chance = options.chance_of(taken)
+    chance = float(options.chance[options.rows == taken][0])
     is_had = not words.marks(offers[taken])
     kept = options.rows[(options.chance >= SURE) & is_had]  # beside what is gone, nothing else is offered
     picks = Decision(
         recommended=taken,
-        free=_find_free(options, kept, taken),
-        cheaper=_find_cheaper(options, kept, taken),
-        faster=_find_faster(options, kept, taken),
+        **_find_alternatives(options, kept, taken),
         probability=chance if question.has_limits else None,
         values=_name_values(options, kept, taken, question),
         kept=tuple(options.rows[options.chance >= min(SURE, chance)].tolist()),
@@ -269,10 +267,6 @@ class _Options(NamedTuple):
             return best
         return self.best(self.rows[self.chance == most])
 
-    def chance_of(self, row: int) -> float:
-        """Return the probability that an option keeps deadline and budget."""
-        return float(self.chance[self.rows == row][0])
-
 
 def compute_chances(limit: float, bounds: Bounds) -> Floats:
     """Return the probability of at most a limit, log-normal on either side through 80 % intervals [-].
@@ -298,25 +292,22 @@ def compute_chances(limit: float, bounds: Bounds) -> Floats:
     return np.array([0.5 * (1.0 + math.erf(score / math.sqrt(2.0))) for score in scores.tolist()])
 
 
-def _find_free(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best free option, unless a free one is taken."""
-    is_free = options.offers.is_free
-    return None if is_free[taken] else options.best(kept[is_free[kept]])
+def _find_alternatives(options: _Options, kept: Rows, taken: int) -> dict[str, Any]:
+    """Return the best free option, the best paid one of clearly less money, and the best that ends clearly sooner.
 
-
-def _find_cheaper(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best option of clearly less money; None if it is free."""
-    usd, cost = options.offers.cost_usd[taken], options.offers.cost_usd[kept]
-    best = options.best(kept[(cost <= CHEAPER_SHARE * usd) & (usd - cost >= CHEAPER_USD)])
-    return None if best is None or options.offers.is_free[best] else best
-
-
-def _find_faster(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best option that ends clearly sooner, at a reasonable price of an hour saved."""
-    time_s, cost_usd = options.offers.time_s, options.offers.cost_usd
-    saved_s, extra = time_s[taken] - time_s[kept], cost_usd[kept] - cost_usd[taken]
+    None is free if a free one is taken; an hour saved has a reasonable price.
+    """
+    time_s, cost_usd, is_free = options.offers.time_s, options.offers.cost_usd, options.offers.is_free
+    saved_usd, saved_s = cost_usd[taken] - cost_usd[kept], time_s[taken] - time_s[kept]
+    is_cheaper = (cost_usd[kept] <= CHEAPER_SHARE * cost_usd[taken]) & (saved_usd >= CHEAPER_USD)
     is_faster = (saved_s >= FASTER_S) & (time_s[kept] <= FASTER_SHARE * time_s[taken])
-    return options.best(kept[is_faster & (extra <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR)])
+    is_worth_it = -saved_usd <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR
+    cheaper = options.best(kept[is_cheaper])
+    return {
+        "free": None if is_free[taken] else options.best(kept[is_free[kept]]),
+        "cheaper": None if cheaper is None or is_free[cheaper] else cheaper,
+        "faster": options.best(kept[is_faster & is_worth_it]),
+    }
 
 
 def _explain_staying(options: _Options, kept: Rows, taken: int) -> str:

@@ -336,10 +336,10 @@ class ReportDetails(Frozen):
 
     def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
         """Return the member `details` of a plan."""
-        billed = ((index, offers[index].bill) for index in self.bills)
+        billed = ((row, offers[row].bill) for row in self.bills)
         return {
             "steps": to_plain(self.steps),
-            "bills": [{"offer": index, "lines": bill.lines_json()} for index, bill in billed if bill is not None],
+            "bills": [{"offer": row, "lines": [x.to_json() for x in bill.lines]} for row, bill in billed if bill],
             "epochs": [curve.to_json() for curve in self.curves],
             "turns": [crossover.to_json() for crossover in self.crossovers],
             "colab": [crossover.to_json() for crossover in self.colab],

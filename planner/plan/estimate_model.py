@@ -103,7 +103,7 @@ def _find_paid(answer: Estimate) -> int | None:
     paid = [
         (one.total_usd, row)
         for row in answer.takable
-        if (one := answer.offers[row]).bill is not None and one.bill.mid_nano > 0 and one.total_usd is not None
+        if (one := answer.offers[row]).bill is not None and one.bill.nano[1] > 0 and one.total_usd is not None
     ]
     return min(paid)[1] if paid else None
 
@@ -222,14 +222,8 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
     """Build the report details of an estimate."""
     picks = tuple(estimate.decision.roles())
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
-    curves = _compute_curves(context, estimate, question)
-    return ReportDetails(steps=_steps(context, estimate, shown), bills=picks, **curves)
-
-
-def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
-    """Break down the step on one device of each of the first distinct accelerators of some offers."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
-    found: dict[str, StepBreakdown] = {}
+    found: dict[str, StepBreakdown] = {}  # on one device of each of the first distinct accelerators
     known = Predictor.load()
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
         if accelerator.name in found:
@@ -240,7 +234,8 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break
-    return tuple(found.values())
+    curves = _compute_curves(context, estimate, question)
+    return ReportDetails(steps=tuple(found.values()), bills=picks, **curves)
 
 
 def _compute_curves(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:

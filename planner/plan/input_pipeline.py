@@ -166,7 +166,16 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
         if bounds is None:
             return None
     else:
-        rate = _number(text)
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = 0.0
+        if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
+            raise UsageError(
+                f"invalid `--feed {text}`: neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to "
+                f"{MAX_AMOUNT:g}",
+                hint=f"give {FEEDS}",
+            )
         bounds, because = (rate, rate, rate), f"{rate:g} samples/s a vCPU"
     data_gb, samples = terms.given("dataset_gb"), workload.samples
     sample_mb = 1e3 * data_gb / samples if data_gb is not None and samples else 0.0
@@ -275,21 +284,6 @@ def with_input_bottleneck(
         return replace(projection, step_time=step)
     note = join_notes(step.note, feed.describe_limit(offer, part, rates[1], samples / own.mid))
     return replace(projection, step_time=replace(step, note=note), able_per_s=samples / own.mid)
-
-
-def _number(text: str) -> float:
-    """Parse a positive rate."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
-        raise UsageError(
-            f"invalid `--feed {text}`: neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to "
-            f"{MAX_AMOUNT:g}",
-            hint=f"give {FEEDS}",
-        )
-    return rate
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:

@@ -212,7 +212,7 @@ class OfferEstimate:
 
     def _breakdown_json(self) -> dict[str, Any]:
         return {
-            "bill": self.bill.lines_json() if self.bill else [],
+            "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
             "spot": self._spot_json(),
             "scaling": to_plain(self.scaling),
             "usd_per_1000_steps": self._format_1000_steps(),

@@ -52,7 +52,7 @@ def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     usable = not device_estimate.is_ruled_out and one.offer.complete
     time = None if time_s is None else time_s.mid
     if one.bill is not None:
-        cost_usd = one.bill.mid_nano * 1e-9
+        cost_usd = one.bill.nano[1] * 1e-9
     elif time is None and device_estimate.step_time_s is not None:
         samples = device_estimate.run.global_batch_size
         time = device_estimate.step_time_s.mid / samples
@@ -170,4 +170,4 @@ def test_discount_and_tax_by_hand() -> None:
         Fees(discount=Decimal("0.125"), tax=Decimal("0.2")),
     )
 
-    assert Bill(basis, usd_per_hour=Decimal(2)).mid_nano == 21 * NANO // 10
+    assert Bill(basis, usd_per_hour=Decimal(2)).nano[1] == 21 * NANO // 10
