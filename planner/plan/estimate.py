@@ -166,11 +166,6 @@ class Estimate(Frozen):
         return tuple(first.values())
 
     @property
-    def has_best_batches(self) -> bool:
-        """Whether an offer has a second plan at a larger batch; False for a table, which is priced without."""
-        return not isinstance(self.offers, OfferTable) and any(one.best_batch for one in self.offers)
-
-    @property
     def has_serving(self) -> bool:
         """Whether an offer has a serving estimate; False for a table, which is priced without."""
         return not isinstance(self.offers, OfferTable) and any(one.serving for one in self.offers)

@@ -21,15 +21,9 @@ from .decision import name_offer
 from .device_estimate import with_total_epochs
 from .estimate import BudgetEpochs, CostCurve, Estimate, ReportDetails
 from .estimate_device import FitWays
-from .estimate_workload import (
-    build_sizes_error,
-    estimate_in_context,
-    plan_what_fits,
-    prepare_fit,
-    require_fittable,
-)
+from .estimate_workload import estimate_in_context, plan_what_fits, prepare_fit, require_fittable
 from .measured_steps import describe_measuring, measure_own_machine
-from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
+from .offer_estimate import OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
@@ -143,7 +137,7 @@ def estimate_model(
 ) -> Estimate:
     """Estimate a model on all offers that a request selects.
 
-    With `best_batch` or `fit` the model is traced at more batch sizes, with `fit` also in the ways to make it fit.
+    With `fit` the model is traced at more batch sizes, and in the ways to make it fit.
 
     Args:
         model: MODEL reference, or a Keras model.
@@ -178,29 +172,9 @@ def estimate_model(
             answer = plan_what_fits(answer, context, prepare)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
-        if request.best_batch:
-            answer = _at_best_batch(answer, context, question)
         measuring = describe_measuring(answer, context) if shown else ""
         answer = replace(answer, decision=replace(answer.decision, measuring=measuring))
         return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
-
-
-def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
-    """Add to each offer an estimate at the largest batch that fits."""
-    from .offer_estimate import choose_batch_sizes, with_run_length_of
-
-    own, resized = context.workload, context.resized
-    if resized is None:
-        raise build_sizes_error("--best-batch", own)
-
-    def at(size: int) -> Sequence[OfferEstimate]:
-        workload = with_run_length_of(resized(size), own)
-        return estimate_in_context(replace(context, workload=workload), question).offers
-
-    largest = {one.device_estimate.memory.largest_batch_size for one in answer.offers}
-    sizes = choose_batch_sizes(largest, own=own.batch_size)
-    offers = add_best_batch(answer.offers, sizes, at)
-    return replace(answer, offers=tuple(offers))
 
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
@@ -269,39 +243,6 @@ def _compute_curves(context: EstimateContext, estimate: Estimate, question: Ques
         "crossovers": find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest),
         "colab": tuple(chain.from_iterable(against)),
     }
-
-
-def add_best_batch(
-    offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
-) -> list[OfferEstimate]:
-    """Add to each offer the largest batch that fits with a margin and is not slower per sample."""
-    found: dict[int, BestBatch] = {}
-    own = {id(one.offer): one for one in offers}
-    for size in sorted(sizes):
-        for other in estimated(size):
-            best = _better(own[id(other.offer)], other, size)
-            if best is not None:
-                found[id(other.offer)] = best
-    return [replace(one, best_batch=found.get(id(one.offer))) for one in offers]
-
-
-def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
-    """Return the run at another batch size if it fits and is not slower per sample, else None."""
-    own, found, speedup = one.device_estimate, other.device_estimate, None
-    step_s, samples = found.step_time_s, found.run.global_batch_size
-    if step_s is None or found.is_ruled_out or found.memory.verdict != "fits":
-        return None
-    if own.step_time_s is not None and own.memory.fits:
-        speedup = samples / step_s.mid * own.step_time_s.mid / own.run.global_batch_size
-        if speedup < 1.0 or samples <= own.run.global_batch_size:
-            return None
-    return BestBatch(
-        batch_size=size,
-        step_time_s=step_s,
-        run_time_s=other.run_time_s,
-        speedup=speedup,
-        cost_usd=None if other.bill is None else other.bill.total_json(),
-    )
 
 
 def add_serving(

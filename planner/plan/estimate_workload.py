@@ -185,7 +185,10 @@ def prepare_fit(
         UsageError: The workload is not available at other batch sizes.
     """
     if context.resized is None:
-        raise build_sizes_error("--fit", context.workload)
+        raise UsageError(
+            f"`--fit` needs `{context.workload.model}` at other batch sizes",
+            hint="name the model itself instead of a saved workload",
+        )
     if question.shard is None and context.workload.layout is None:
         question = replace(question, shard=EVERY_SHARDING)
 
@@ -235,11 +238,3 @@ def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = 
         compiles = "`--compile`, which compiles the step as it is"
         other = "`--mode infer`, which has no gradients" if compiling is None else compiles
         raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
-
-
-def build_sizes_error(flag: str, workload: Workload) -> UsageError:
-    """Return the error of a flag that needs a workload at other batch sizes, which a saved one is not."""
-    return UsageError(
-        f"`{flag}` needs `{workload.model}` at other batch sizes",
-        hint="name the model itself instead of a saved workload",
-    )

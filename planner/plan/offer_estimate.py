@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from .timeline import Timeline
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..workload.model import Workload
     from .comparison import Market, ScalingEfficiency
     from .preemption import PreemptionForecast
     from .question import OfferContext
@@ -49,7 +47,6 @@ class OfferEstimate:
         own_h: The user's hours; 0 if the run's time is unknown [h].
         total_usd: What decides: money, the user's hours and the wait at their values; None if unknown [USD].
         serving: Serving estimate; None for training.
-        best_batch: The run at the largest batch that fits; None if not requested, or if the user's own is best.
     """
 
     offer: Offer
@@ -63,7 +60,6 @@ class OfferEstimate:
     own_h: float = 0.0
     total_usd: float | None = None
     serving: ServingEstimate | None = None
-    best_batch: BestBatch | None = None
 
     @property
     def nano_per_1000_steps(self) -> int | None:
@@ -178,7 +174,6 @@ class OfferEstimate:
             ),
             **estimate.own_json,
             **self._run_json(facts.round),
-            "best_batch": round_floats(to_plain(self.best_batch)),
             **(round_floats(self._breakdown_json()) if breakdown else {}),
             **({"spot": round_floats(self._spot_json())} if spot and self.preemption_forecast else {}),
             "notes": self._list_compared_notes() + self._list_own_notes() if breakdown else self._list_own_notes(),
@@ -204,7 +199,6 @@ class OfferEstimate:
             "unbilled": list(self.unbilled),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
             "serving": self.serving and self.serving.to_json(to_json),
-            "best_batch": to_plain(self.best_batch),
             "energy_kwh": energy and to_json(energy),
             "co2_kg": co2 and to_json(co2),
             "sessions": self.sessions,
@@ -258,47 +252,3 @@ def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
     """
     usd = Decimal(MILLION / per_s / SECONDS_PER_HOUR) * usd_per_hour
     return usd.quantize(Decimal("1e-9"))
-
-
-MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
-
-
-class BestBatch(Frozen):
-    """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
-
-    Convergence may differ.
-    """
-
-    batch_size: int  # samples per device [-]
-    step_time_s: Interval  # time of one step [s]
-    run_time_s: Interval | None  # time of the whole run; None if its length is unknown [s]
-    cost_usd: dict[str, str] | None  # low, mid and high as text; None without a price [USD]
-    speedup: float | None  # throughput relative to the user's batch size; None if that does not fit [-]
-
-
-def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
-    """Return the doublings and halvings of a batch size to try.
-
-    Args:
-        largest: Largest batch size that fits on each kind of device; None if unknown [-].
-        own: The user's batch size [-].
-
-    Example:
-        >>> choose_batch_sizes([150, 20, None], own=32)
-        [4, 8, 16, 64, 128]
-    """
-    known = [size for size in largest if size]
-    most, least = max(known, default=own), min(known, default=own)
-    larger = [own * 2**n for n in range(1, MOST_LARGER + 1) if own * 2**n <= most]
-    smaller = [own // 2**n for n in range(1, MOST_SMALLER + 1) if least < own and own >= 2**n]
-    return sorted({*smaller, *larger})
-
-
-def with_run_length_of(workload: Workload, own: Workload) -> Workload:
-    """Give a workload at another batch size the same number of samples to process as the user's own."""
-    if own.further and len(own.further) == len(workload.further):
-        pairs = zip(workload.further, own.further, strict=True)
-        workload = replace(workload, further=tuple(with_run_length_of(a, b) for a, b in pairs))
-    if own.steps is None or (own.samples is not None and own.epochs is not None):
-        return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)
-    return replace(workload, steps=math.ceil(own.steps * own.batch_size / workload.batch_size))
