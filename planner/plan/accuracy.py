@@ -40,7 +40,7 @@ from ..predict.step_time import NoPrediction, StepTime
 from ..records import to_plain
 from ..units import Interval
 from ..workload.model import Workload
-from .sharding import build_device_workload, build_traffic
+from .memory import build_device_workload, build_traffic
 
 Progress = Callable[[str], None]
 FRAMEWORKS = {"keras": "tensorflow2", "eager": "pytorch", "tuned": ""}  # of rows that name none, kernel by kernel
@@ -57,11 +57,11 @@ def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerato
     compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
     framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
     known = replace(m, framework=framework)
-    return replace(
-        known,
-        precision=_resolve_precision(known, accelerator),
-        attention=m.attention or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
-    )
+    is_fused = find_software_year(known) >= FIRST_WITH_FUSED_ATTENTION
+    if m.stack == "keras" and framework != "pytorch" and not m.attention:
+        is_fused = choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
+    attention = m.attention or ("flash" if is_fused else "unfused")
+    return replace(known, precision=_resolve_precision(known, accelerator), attention=attention)
 
 
 def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
@@ -73,12 +73,6 @@ def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
     if m.framework == "pytorch" and m.stack != "tuned" and year >= FIRST_WITH_FLOAT32_PRODUCTS:
         return "tf32_convolutions"
     return m.precision if m.framework in ("mxnet", "paddle") else "tf32"
-
-
-def _is_attention_fused(m: Measurement, workload: Workload, accelerator: Accelerator) -> bool:
-    if m.stack == "keras" and m.framework != "pytorch":
-        return choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
-    return find_software_year(m) >= FIRST_WITH_FUSED_ATTENTION
 
 
 def find_publication(source: str) -> str:
@@ -183,23 +177,18 @@ def score_measurements(
         elif sample is not None:
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
             samples.append(sample)
+    baselines = {}  # the constant of each rule of thumb fitted on these rows; its interval is its time
+    for name, rule in BASELINES.items() if rows else ():
+        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
+        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
+        baselines[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
     return Scoreboard(
         protocol="packaged coefficients, no look-up of measurements",
         rows=tuple(rows),
-        baselines=_score_baselines(rows, samples) if rows else {},
+        baselines=baselines,
         unpredicted=tuple(unpredicted),
         fitted=frozenset(find_publication(m.source) for m in load_published_measurements()),
     )
-
-
-def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) -> dict[str, Summary]:
-    """Return the scores of each rule of thumb, its constant fitted on these rows; its interval is its time."""
-    found = {}
-    for name, rule in BASELINES.items():
-        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
-        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
-        found[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
-    return found
 
 
 def load_packaged_record() -> dict[str, Any]:

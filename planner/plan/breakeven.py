@@ -285,7 +285,11 @@ class Breakeven(Frozen):
     def list_worthwhile(self, runs: int) -> list[Alternative]:
         """Return the alternatives at a number of runs that none beats in money, time and effort."""
         ways = self.totals[runs]
-        points = [self._measure(one) for one in ways]
+        shares = [1.0 + self.estimate.terms.compute_aged_share(one.offer.offer) for one in ways]  # for old prices
+        points = [
+            (share * one.money_usd.mid, one.calendar_h, one.offer.own_h)
+            for share, one in zip(shares, ways, strict=True)
+        ]
 
         def is_beaten(point: tuple[float, ...]) -> bool:
             return any(
@@ -293,11 +297,6 @@ class Breakeven(Frozen):
             )
 
         return [one for one, point in zip(ways, points, strict=True) if self.named or not is_beaten(point)]
-
-    def _measure(self, one: Alternative) -> tuple[float, ...]:
-        """Return money with the allowance for an old price [USD], time [h] and effort [h]."""
-        share = self.estimate.terms.compute_aged_share(one.offer.offer)
-        return (1.0 + share) * one.money_usd.mid, one.calendar_h, one.offer.own_h
 
     @property
     def decision(self) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from ..predict.compile.worker import compile_step
 from ..workload.capture.load import compute_entry_key, read_entry, write_entry
 from ..workload.capture.tracing_process import LoweredStep, lower_step
 from ..workload.reference import parse_reference
-from .sharding import UNSHARDED
+from .memory import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator

@@ -18,8 +18,8 @@ from ..records import parse_json
 from ..workload.reference import SCRIPT_SUFFIXES
 from .device_estimate import count_mesh_devices
 from .measured_steps import add_measurements, build_stated_rows, load_own_step, parse_step_times
+from .memory import UNSHARDED
 from .question import EstimateContext, select
-from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import Currency
-    from .device_estimate import DeviceEstimate
     from .estimate import Estimate
     from .offer_estimate import OfferEstimate
     from .offer_table import OfferTable
@@ -114,7 +113,9 @@ class DecisionWords(NamedTuple):
         """Return what to take: with its probability, if that is not sure."""
         one = self.offers[row]
         if marks := self.marks(one):
-            return f"{one.offer.accelerator}: {marks}. If you own one: {self._training(one)}."
+            train_s = one.device_estimate.train_time_s
+            time = self.time(one) if train_s is None else f"{format_duration_range(train_s)} of training"
+            return f"{one.offer.accelerator}: {marks}. If you own one: {time}."
         if one.offer.provider == "local":
             here = "Train it here" if self.workload.mode == "train" else "Run it here"
             head = here if chance is None else f"Likely ({100 * chance:.0f} %) here"
@@ -129,11 +130,6 @@ class DecisionWords(NamedTuple):
         if one.device_estimate.runs is not False:
             return ended
         return ", and ".join(filter(None, (ended, one.device_estimate.compatibility.partition(":")[0])))
-
-    def _training(self, one: OfferEstimate) -> str:
-        """Return the time of the training alone, or the samples per second."""
-        train_s = one.device_estimate.train_time_s
-        return self.time(one) if train_s is None else f"{format_duration_range(train_s)} of training"
 
     def describe(self, row: int, *, with_range: bool = False, with_cost: bool = True) -> str:
         """Return name, cost and time of an offer."""
@@ -372,7 +368,16 @@ def _explain_obstacle(offers: OfferTable, workload: Workload) -> tuple[str, str 
         needed = f"it needs {sizes[0].needed_bytes / GIB:.1f} GiB a device"
         what = f"`{workload.model}` at batch size {workload.batch_size}"
         largest = max(size.largest_batch_size or 0 for size in sizes)
-        hint = f"try `--batch-size {largest}` or less" if largest else _name_remedy(offers, estimates)
+        ways = (
+            f"on {format_device(context.offer.accelerator, context.offer.devices)}, {way.remedy}"
+            for context, one in zip(offers.contexts, estimates, strict=True)
+            for way in one.remedies
+            if way.fits
+        )
+        hint = f"try `--batch-size {largest}` or less"
+        if not largest:
+            way = next(ways, "try `--precision bfloat16`, or devices with more memory")
+            hint = f"not even one sample fits: {way}"
         return f"{what} fits on none of {len(sizes)} offers: {needed}", hint
     pairs = zip(offers.contexts, estimates, strict=True)
     fitting = [(one.offer.devices, estimate) for one, estimate in pairs if estimate.memory.fits is not False]
@@ -391,17 +396,6 @@ def _explain_obstacle(offers: OfferTable, workload: Workload) -> tuple[str, str 
         return f"{workload.model} uses one device, and {rented}", None
     what = f"{workload.model} at batch {workload.batch_size}"
     return f"no offer that can be had runs {what} in a known time at a known price", None
-
-
-def _name_remedy(offers: OfferTable, estimates: Sequence[DeviceEstimate]) -> str:
-    """Return the first change with which a step of which not even one sample fits does fit."""
-    ways = (
-        f"on {format_device(context.offer.accelerator, context.offer.devices)}, {way.remedy}"
-        for context, one in zip(offers.contexts, estimates, strict=True)
-        for way in one.remedies
-        if way.fits
-    )
-    return f"not even one sample fits: {next(ways, 'try `--precision bfloat16`, or devices with more memory')}"
 
 
 def _explain_quota(offers: OfferTable, question: Question, taken: int, words: DecisionWords) -> str:

@@ -227,6 +227,15 @@ class DeviceEstimate(Frozen):
         step = self.step_time if isinstance(self.step_time, StepTime) else None
         limit, memory, parts = self.bottleneck, self.memory, self.memory_parts
         is_whole = self.sharding == Sharding.NONE  # memory as in `workload.memory_parts_bytes`
+        phases = [
+            {
+                "step_time_s": to_plain(one.step_time_s),
+                "steps": one.run.steps,
+                "train_time_s": to_plain(one.train_time_s),
+                "memory_bytes": one.memory.needed_bytes,
+            }
+            for one in self.phases
+        ]
         return {
             "step_time_s": to_plain(step.time_s) if step else None,
             "steps": self.run.steps,
@@ -252,7 +261,7 @@ class DeviceEstimate(Frozen):
             "limiter_share": limit.share if limit else None,
             "limiter_why": limit.why if limit else None,
             **({} if is_whole or parts is None else {"memory_parts_bytes": dict(parts)}),
-            **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
+            **({"phases": phases} if phases else {}),
             "notes": list(self.notes),
         }
 
@@ -266,14 +275,6 @@ class DeviceEstimate(Frozen):
     def own_json(self) -> dict[str, Any]:
         """Members of the entry that each offer has too."""
         return {key: self.entry_json[key] for key in OWN_KEYS}
-
-    def _phase_json(self) -> dict[str, Any]:
-        return {
-            "step_time_s": to_plain(self.step_time_s),
-            "steps": self.run.steps,
-            "train_time_s": to_plain(self.train_time_s),
-            "memory_bytes": self.memory.needed_bytes,
-        }
 
 
 def _divide(amount: float, time_s: Interval) -> Interval:

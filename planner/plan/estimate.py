@@ -177,16 +177,25 @@ class Estimate(Frozen):
             breakdown: Whether each offer has its itemized bill, forecast of preemptions and comparison with one
                 device. A plan has the forecasts in any case: a launch needs them.
         """
-        facts, spot = SharedFacts(), self.details is not None
+        facts, spot, work = SharedFacts(), self.details is not None, self.workload
         offers = [one.entry_json(facts, breakdown=breakdown, spot=spot) for one in self.offers]
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
-            "workload": _workload_json(self.workload),
+            "workload": {
+                **{key: getattr(work, key) for key in STATED_KEYS},
+                "epochs": work.total_epochs,
+                "steps": work.total_steps,
+                **{key: getattr(work, key) for key in SIZE_KEYS},
+                "memory": {part: size for part, size in asdict(work.memory).items() if size is not None},
+                "memory_parts_bytes": memory_parts(work),
+                "notes": list(work.notes),
+                "versions": dict(work.versions),
+            },
             "phases": self.phases_json(),
-            "unplanned": list(self.workload.unplanned),
+            "unplanned": list(work.unplanned),
             "devices": facts.devices,
             "price_sources": facts.price_sources,
             "offers": offers,
@@ -194,15 +203,26 @@ class Estimate(Frozen):
             "decision": self.decision_json(),
             "input": self.input_json(),
             "budget_epochs": to_plain(self.budget_epochs),
-            "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "unmodelled": [asdict(unmodelled) for unmodelled in work.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
             **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
         }
 
     def phases_json(self) -> list[dict[str, Any]]:
-        """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
-        return [_phase_json(one) for one in self.workload.phases]
+        """Return `phases[]`: equal calls of `fit()` in the order of the script, with the length of one."""
+        return [
+            {
+                "epochs": None if one.epochs is None else one.epochs // one.calls,
+                "steps": None if one.steps is None else one.steps // one.calls,
+                "times": one.calls,
+                "total_epochs": one.epochs,
+                "total_steps": one.steps,
+                **{key: getattr(one, key) for key in PHASE_KEYS},
+                "passes": to_plain(one.passes),
+            }
+            for one in self.workload.phases
+        ]
 
     def decision_json(self) -> dict[str, Any]:
         """Return the decision, each offer in it with its time and cost."""
@@ -276,55 +296,12 @@ def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
     return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
 
 
-def _workload_json(workload: Workload) -> dict[str, Any]:
-    """Return the workload's part of the result, without the table of ops."""
-    return {
-        **{key: getattr(workload, key) for key in STATED_KEYS},
-        "epochs": workload.total_epochs,
-        "steps": workload.total_steps,
-        **{key: getattr(workload, key) for key in SIZE_KEYS},
-        "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
-        "memory_parts_bytes": memory_parts(workload),
-        "notes": list(workload.notes),
-        "versions": dict(workload.versions),
-    }
-
-
-def _phase_json(workload: Workload) -> dict[str, Any]:
-    """Return one entry of `phases[]`: equal calls of `fit()`, with the length of one and their number."""
-    times = workload.calls
-    return {
-        "epochs": None if workload.epochs is None else workload.epochs // times,
-        "steps": None if workload.steps is None else workload.steps // times,
-        "times": times,
-        "total_epochs": workload.epochs,
-        "total_steps": workload.steps,
-        **{key: getattr(workload, key) for key in PHASE_KEYS},
-        "passes": to_plain(workload.passes),
-    }
-
-
-class CostCurve(Frozen):
-    """Cost of one alternative at numbers of epochs."""
-
-    name: str  # name of the alternative in `gpuplan breakeven`
-    instance_type: str  # instance type of its offer
-    # Epochs, then lower bound, central value and upper bound of the cost [USD]
-    points: tuple[tuple[int, float, float, float], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        keys = ("epochs", "usd_low", "usd", "usd_high")
-        points = [dict(zip(keys, point, strict=True)) for point in self.points]
-        return {"name": self.name, "instance_type": self.instance_type, "points": points}
-
-
 class ReportDetails(Frozen):
     """The details of an estimate."""
 
     steps: tuple[StepBreakdown, ...]  # step breakdowns on one device of a few accelerators
     bills: tuple[int, ...]  # positions of the offers with itemized bills
-    curves: tuple[CostCurve, ...] = ()  # cost against epochs; empty if the run is not given in epochs
+    curves: tuple[dict[str, Any], ...] = ()  # cost against epochs; empty if the run is not given in epochs
     crossovers: tuple[Crossover, ...] = ()  # points at which another alternative becomes the cheapest
     # Points at which paid Colab becomes cheaper or more expensive than another paid alternative
     colab: tuple[Crossover, ...] = ()
@@ -335,7 +312,7 @@ class ReportDetails(Frozen):
         return {
             "steps": to_plain(self.steps),
             "bills": [{"offer": row, "lines": [x.to_json() for x in bill.lines]} for row, bill in billed if bill],
-            "epochs": [curve.to_json() for curve in self.curves],
+            "epochs": list(self.curves),
             "turns": [crossover.to_json() for crossover in self.crossovers],
             "colab": [crossover.to_json() for crossover in self.colab],
         }

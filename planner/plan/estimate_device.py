@@ -27,23 +27,20 @@ from .device_estimate import (
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
+    UNSHARDED,
     MemoryVerdict,
     available_bytes,
-    compute_batch_bytes,
-    find_remedies,
-    list_divisors,
-    memory_verdict,
-    stated_verdict,
-)
-from .sharding import (
-    UNSHARDED,
     build_device_workload,
     build_traffic,
-    choose_least_sharding,
+    compute_batch_bytes,
     count_groups,
     divide_update,
+    find_remedies,
     find_sharding_remedy,
+    list_divisors,
     list_memory_parts,
+    memory_verdict,
+    stated_verdict,
 )
 
 if TYPE_CHECKING:
@@ -356,6 +353,21 @@ class DeviceEstimator:
             return _check_memory(executed, selected).verdict == "fits"  # with a margin
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
+    """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
+
+    They are in order of increasing sharding. If all that fit need XLA's recomputation, the one of least memory.
+    Predicted times do not decide, since they differ by less than their errors.
+    """
+
+    def rank(one: DeviceEstimate) -> tuple[bool, int]:
+        memory = one.memory
+        return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
+
+    fitting = [one for one in tried if one.memory.fits is not False]
+    return min(fitting, key=rank) if fitting else min(tried, key=lambda one: one.memory.needed_bytes)
 
 
 def _choose_sharing_devices(devices: int) -> int:

@@ -19,7 +19,7 @@ from .breakeven import find_crossovers, select_alternatives
 from .context import build_context, select_named_machines, trace_workload
 from .decision import name_offer
 from .device_estimate import with_total_epochs
-from .estimate import BudgetEpochs, CostCurve, Estimate, ReportDetails
+from .estimate import BudgetEpochs, Estimate, ReportDetails
 from .estimate_device import FitWays
 from .estimate_workload import estimate_in_context, plan_what_fits, prepare_fit, require_fittable
 from .measured_steps import describe_measuring, measure_own_machine
@@ -63,8 +63,13 @@ def estimate_for_budget(context: EstimateContext, question: Question, *, ways: F
 def add_budget_epochs(
     answer: Estimate, context: EstimateContext, question: Question, *, ways: FitWays | None = None
 ) -> Estimate:
-    """Add to an estimate how many epochs the budget buys; the same where that is unknown."""
-    row, start = _find_paid(answer), context.workload.total_epochs
+    """Add to an estimate how many epochs the budget buys on the paid offer of least total; the same if unknown."""
+    paid = [
+        (one.total_usd, row)
+        for row in answer.takable
+        if (one := answer.offers[row]).bill is not None and one.bill.nano[1] > 0 and one.total_usd is not None
+    ]
+    row, start = min(paid)[1] if paid else None, context.workload.total_epochs
     if question.budget_usd is None or row is None or not start or context.workload.samples is None:
         return answer
     unlimited = replace(question, budget_usd=None, deadline_s=None)
@@ -90,16 +95,6 @@ def _with_epochs(workload: Workload, epochs: int) -> Workload:
         return with_total_epochs(workload, epochs)
     steps = compute_run_steps(samples=workload.samples, batch_size=workload.batch_size, epochs=epochs)
     return replace(workload, epochs=epochs, steps=steps)
-
-
-def _find_paid(answer: Estimate) -> int | None:
-    """Return the offer of least total that costs money, of those that can be taken; None for none."""
-    paid = [
-        (one.total_usd, row)
-        for row in answer.takable
-        if (one := answer.offers[row]).bill is not None and one.bill.nano[1] > 0 and one.total_usd is not None
-    ]
-    return min(paid)[1] if paid else None
 
 
 def _solve(price: Callable[[int], float], budget_usd: float, start: int) -> int:
@@ -229,10 +224,10 @@ def _compute_curves(context: EstimateContext, estimate: Estimate, question: Ques
         found = price(epochs)
         return PAID_COLAB if found[PAID_COLAB].total_usd <= found[other].total_usd else other
 
-    def build_curve(name: str, row: int) -> CostCurve:
+    def build_curve(name: str, row: int) -> dict[str, Any]:
         offer, costs = alternatives.offers[row].offer, [(n, price(n)[name].money_usd) for n in shown]
-        points = tuple((n, usd.low, usd.mid, usd.high) for n, usd in costs)
-        return CostCurve(name=name, instance_type=offer.instance_type, points=points)
+        points = [{"epochs": n, "usd_low": usd.low, "usd": usd.mid, "usd_high": usd.high} for n, usd in costs]
+        return {"name": name, "instance_type": offer.instance_type, "points": points}
 
     shown = sorted({n for n in EPOCHS_SHOWN if n <= farthest} | {asked, farthest})
     paid = [name for name, one in price(asked).items() if name != PAID_COLAB and one.money_usd.mid > 0]

@@ -21,10 +21,10 @@ from .estimate import Estimate, Recommendation
 from .estimate_device import DeviceEstimator, FitWays, Resize
 from .improvements import find_improvements
 from .input_pipeline import InputPipeline, guess_jpeg_pipeline, list_feeds, with_input_bottleneck
+from .memory import UNSHARDED
 from .offer_table import price_offers
 from .question import EstimateContext, Question, Selection, require_run_length
 from .ranking import find_undominated, rank_offers, recommend
-from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer

@@ -293,24 +293,9 @@ def price_offers(
     import numpy as np
 
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    runs, run_of = _group_offers(pricer, selection, estimate_device, feeds, use)
-    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
-    prices = (context.offer.usd_per_hour for context in selection.offers)
-    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
-    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
-
-
-def _group_offers(
-    pricer: Pricer,
-    selection: Selection,
-    estimate_device: Callable[[OfferContext], DeviceEstimate],
-    feeds: Feeds,
-    use: Callable[[OfferContext], OfferContext] | None,
-) -> tuple[list[UnpricedRun], list[int]]:
-    """Return a run on each machine kind and purchase option, and the position of each offer's run."""
     devices: dict[object, DeviceEstimate] = {}
     machines: dict[object, DeviceEstimate] = {}
-    positions: dict[object, int] = {}
+    positions: dict[object, int] = {}  # of the run on each machine kind and purchase option
     runs: list[UnpricedRun] = []
     run_of = []
     offers = [selected.offer for selected in selection.offers]
@@ -330,7 +315,10 @@ def _group_offers(
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
-    return runs, run_of
+    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
+    prices = (offer.usd_per_hour for offer in offers)
+    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
+    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
 
 
 def build_preemption_forecaster(

@@ -228,7 +228,12 @@ def compute_renewal_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
     """
     undisturbed = 1.0 - law.partial_moments(run.undisturbed_s)[0]
     if run.count > MOST_SEGMENTS:
-        return _extrapolate(run, law)._replace(undisturbed=undisturbed)
+        sizes = (MOST_SEGMENTS, MOST_SEGMENTS // 2)
+        long, short = (compute_renewal_moments(replace(run, count=count), law) for count in sizes)
+        further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
+        pairs = zip(long, short, strict=True)
+        means = (one if math.isinf(one) else one + further * (one - before) for one, before in pairs)
+        return RunMoments(*means)._replace(undisturbed=undisturbed)
     later = _Table(law, run, start_s=run.restart_s)
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
@@ -284,15 +289,6 @@ def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -
     first = end * done + lost.sum() + chance @ left
     second = end**2 * done + lost2.sum() + 2.0 * (lost @ left) + chance @ left2
     return float(first), float(second)
-
-
-def _extrapolate(run: SegmentedRun, law: Lifetimes) -> RunMoments:
-    """Return the moments of a long run, linearly in the number of segments from those of shorter runs."""
-    sizes = (MOST_SEGMENTS, MOST_SEGMENTS // 2)
-    long, short = (compute_renewal_moments(replace(run, count=count), law) for count in sizes)
-    further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
-    pairs = zip(long, short, strict=True)
-    return RunMoments(*(one if math.isinf(one) else one + further * (one - before) for one, before in pairs))
 
 
 class SpotTerms(Frozen):

@@ -211,6 +211,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     """
     from ..offers.catalog import UNAVAILABLE, load_catalog, select_offers
     from ..offers.local import probe_local_offer
+    from ..offers.spot import load_preemption_data
 
     catalog = catalog or load_catalog()
     own = OfferContext(*probe_local_offer(catalog), place="local") if filters.include_local else None
@@ -232,19 +233,16 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
     describe = _describer(catalog)
     if filters.hosts != (1,):
         chosen = expand_hosts(chosen, filters.hosts, own=None if own is None else own.offer)
+    had = {offer.accelerator for offer in chosen}
+    wanted = {catalog.names.resolve_all(name): name for name in filters.accelerators}
     return Selection(
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
-        spot=_spot_facts(catalog, chosen),
-        unmatched=_find_unmatched(filters.accelerators, chosen, catalog),
+        spot=load_preemption_data(catalog.folder) if any(one.purchase == "spot" for one in chosen) else None,
+        unmatched=tuple(
+            every[0] if len(every) == 1 else name for every, name in wanted.items() if had.isdisjoint(every)
+        ),
     )
-
-
-def _find_unmatched(names: Iterable[str], offers: Iterable[Offer], catalog: Catalog) -> tuple[str, ...]:
-    """Return the names of accelerators that no offer has, as the catalog spells them."""
-    found = {offer.accelerator for offer in offers}
-    wanted = {catalog.names.resolve_all(name): name for name in names}
-    return tuple(all_[0] if len(all_) == 1 else name for all_, name in wanted.items() if found.isdisjoint(all_))
 
 
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
@@ -262,15 +260,6 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
             f"no offer is left after `--residency {' '.join(names)}`", hint="leave it out, or add countries"
         )
     return left
-
-
-def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | None:
-    """Load the preemption data if any offer is a spot machine."""
-    if all(offer.purchase != "spot" for offer in offers):
-        return None
-    from ..offers.spot import load_preemption_data
-
-    return load_preemption_data(catalog.folder)
 
 
 def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
