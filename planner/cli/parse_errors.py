@@ -22,13 +22,17 @@ def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) 
     """Return what is wrong with a line, without its program name, that typer cannot parse, and what to type."""
     context: Any = getattr(error, "ctx", None)
     path = "gpuplan" if context is None else context.command_path
-    message = _to_one_line(error.format_message())
+    text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    message = text[:1].lower() + text[1:]
     usual = UsageError(message, hint=f"see `{path} --help`")
     kind = type(error).__name__
     if context is not None and kind == "NoSuchOption":
         usual = _describe_option(error, context, arguments)
     elif context is not None and kind == "MissingParameter":
-        usual = _describe_missing(error, context)
+        lacked: Any = getattr(error, "param", None)
+        options = [option for option in getattr(lacked, "opts", ()) if option.startswith("--")]
+        name = f"`{options[0]}`" if options else lacked.metavar or lacked.name.upper()
+        usual = UsageError(f"`{context.command_path}` needs {name}", hint=_show_example(context))
     elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
         usual = _describe_command(unknown[1], context, arguments)
     elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", message)):
@@ -94,14 +98,6 @@ def _write_separator(name: str, known: Sequence[str], context: Any, arguments: S
     return shlex.join(["gpuplan", *rest, "--", *own])
 
 
-def _describe_missing(error: Any, context: Any) -> UsageError:
-    """Describe an argument or option that is required, with an example of the command."""
-    parameter = error.param
-    options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
-    name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
-    return UsageError(f"`{context.command_path}` needs {name}", hint=_show_example(context))
-
-
 def _show_example(context: Any) -> str:
     """Return a hint with the first example of a command's help, or else the way to its help."""
     text = f"{context.command.epilog or ''}\n{context.command.help or ''}"
@@ -122,9 +118,3 @@ def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> Usag
     if _MODEL.fullmatch(name) and "estimate" in known:
         return UsageError(message, hint=f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
     return UsageError(message, hint=f"see `{context.command_path} --help`")
-
-
-def _to_one_line(message: str) -> str:
-    """Convert typer's message to the project's style: lower case, one line, no full stop."""
-    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
-    return text[:1].lower() + text[1:]

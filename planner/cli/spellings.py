@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
@@ -32,13 +32,7 @@ def find_replacement(arguments: Sequence[str]) -> str | None:
     """
     typed = list(takewhile(lambda word: word != "--", arguments))
     words = [part for word in typed for part in word.split("=", 1)]
-    keys = (key for word in words for key in _iter_keys(typed, word))
-    return next((map_removed()[key] for key in keys if key in map_removed()), None)
-
-
-def _iter_keys(typed: Sequence[str], word: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a word: those of the command, of its group and command, and of all commands."""
     names = [one for one in typed if not one.startswith("-")]
-    for count in (1, 2):
-        yield " ".join(names[:count]), word
-    yield "", word
+    places = (" ".join(names[:1]), " ".join(names[:2]), "")  # the command, its group and command, all commands
+    keys = ((place, word) for word in words for place in places)
+    return next((map_removed()[key] for key in keys if key in map_removed()), None)
