@@ -88,7 +88,12 @@ class FeeCalculator:
             reasons["discount"] = f"{discount.percent:f} % off the machine's price{note}"
         is_own = provider in OWNED
         disk = None if cost is None or is_own else self._disk(cost, hosts, reasons)
-        egress = None if cost is None or is_own else self._egress(cost, reasons)
+        egress = None
+        if cost is not None and not is_own and (usd_per_gb := cost.egress_usd_per_gb) is not None:
+            given_gb = self.terms.given("egress_gb")
+            size_gb = self.workload.memory.parameter_bytes / GB if given_gb is None else given_gb
+            reasons["egress"] = f"{size_gb:.2g} GB of weights at ${usd_per_gb:f} a GB; {cost.egress_source}"
+            egress = size_gb * float(usd_per_gb)
         prices = {"disk": disk, "egress": egress}
         return Fees(
             minimum_billed_s=minimum_s,
@@ -113,15 +118,6 @@ class FeeCalculator:
         machines, rate = f"{hosts} machines with " if hosts > 1 else "", hosts * float(usd) / HOURS_PER_MONTH
         reasons["disk"] = f"{machines}{mid:.3g} GB at ${usd:f} a GB and month; {cost.disk_source}"
         return (low * rate, mid * rate, high * rate)
-
-    def _egress(self, cost: ProviderCost, reasons: dict[str, str]) -> float | None:
-        """Return the cost of the final download, one copy of the weights; None if unknown [USD]."""
-        usd, given_gb = cost.egress_usd_per_gb, self.terms.given("egress_gb")
-        if usd is None:
-            return None
-        size_gb = self.workload.memory.parameter_bytes / GB if given_gb is None else given_gb
-        reasons["egress"] = f"{size_gb:.2g} GB of weights at ${usd:f} a GB; {cost.egress_source}"
-        return size_gb * float(usd)
 
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.

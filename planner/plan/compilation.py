@@ -45,9 +45,7 @@ class StepCompiler:
     warn: Callable[[str], None] = lambda line: None  # callback that receives one line for each failed compilation
 
     def require_compilable(self, question: Question, model: Any) -> None:
-        """Raise UsageError unless accelerators and a MODEL reference are named (each compilation takes 30 s), and
-        nothing is sharded.
-        """
+        """Raise UsageError unless accelerators and a MODEL reference are named, and nothing is sharded."""
         if not question.filters.accelerators:
             raise UsageError(
                 "`--compile` needs at least one `--accelerator`: each takes half a minute or more",

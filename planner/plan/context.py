@@ -51,10 +51,7 @@ def follow_script(question: Question, workload: Workload) -> Question:
 
 
 def uses_one_device(question: Question, workload: Workload) -> bool:
-    """Return whether the work runs on one device of a machine: a script that does not distribute its model.
-
-    `--scaling` and `--shard` ask how it would be with a distribution.
-    """
+    """Return whether the work uses one device: a script that distributes nothing, nor is asked how it would be."""
     is_script = workload.model.partition("?")[0].endswith(SCRIPT_SUFFIXES)
     is_asked = question.scaling is not None or question.shard is not None
     return is_script and workload.layout is None and not workload.distribution and not is_asked
@@ -164,10 +161,7 @@ def build_context(
     script_arguments: Sequence[str] = (),
     compiling: StepCompiler | None = None,
 ) -> EstimateContext:
-    """Build the context of an estimate; the arguments are those of ``estimate_model``.
-
-    Filters and catalog are checked before the model is traced, which takes longer.
-    """
+    """Build the context of an estimate: filters and catalog first, then the trace, which takes longer."""
     from ..predict.predictor import Predictor
 
     question, catalog = asked.question, asked.catalog

@@ -154,10 +154,7 @@ class Estimate(Frozen):
         return offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
 
     def best_per_devices(self) -> tuple[int, ...]:
-        """Return the position of the best offer of each kind and number of devices, best first.
-
-        The user's own machine counts as a kind of its own.
-        """
+        """Return the best row of each kind and number of devices, best first; the own machine is its own kind."""
         first: dict[tuple[str, float, bool], int] = {}
         offers = self.offers
         for index in offers.first_rows() if isinstance(offers, OfferTable) else range(len(offers)):
@@ -235,10 +232,7 @@ class Estimate(Frozen):
         }
 
     def input_json(self) -> dict[str, Any]:
-        """Return the rate of the input of the longest phase, and the one that the recommended devices could take.
-
-        Without a recommendation, it is that of the cheapest ones.
-        """
+        """Return the input's rate in the longest phase, and what the recommended (or cheapest) devices take."""
         measured, stated = self.workload.input, self.options.get("feed")
         cheapest, needed_per_s = self.recommendation.cheapest, None
         one = self.offers[cheapest] if self.taken is None and cheapest is not None else self.taken

@@ -243,10 +243,7 @@ def _compute_curves(context: EstimateContext, estimate: Estimate, question: Ques
 def add_serving(
     offers: Sequence[OfferEstimate], one: Workload | None, predictor: StepPredictor
 ) -> list[OfferEstimate]:
-    """Add a serving estimate to each estimate of a forward pass.
-
-    Without the model at batch size 1, and with tensor parallelism, the latency is unknown.
-    """
+    """Add serving estimates; latency needs the model at batch size 1, and no tensor parallelism."""
     served = []
     for offer in offers:
         accelerator, step, serving = offer.selected.accelerator, None, None

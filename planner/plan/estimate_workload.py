@@ -217,10 +217,7 @@ def prepare_fit(
 def plan_what_fits(
     answer: Estimate, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
 ) -> Estimate:
-    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is.
-
-    The answer itself where something fits, or nothing can be made to.
-    """
+    """Return the estimate; of a training that fits nowhere, with `--fit` where that helps, which it says first."""
     misfit = describe_misfit(answer)
     if not misfit or context.resized is None:
         return answer

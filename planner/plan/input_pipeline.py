@@ -85,10 +85,7 @@ class InputPipeline(Frozen):
         return found
 
     def _compute_rates(self, offer: Offer, vcpus: float | None) -> Bounds:
-        """Return the sample rate of the vCPUs of an offer [1/s].
-
-        On the machine itself it is what was measured, as on one with an unknown number of them.
-        """
+        """Return the sample rate of an offer's vCPUs, as measured here or if their number is unknown [1/s]."""
         rate = self.measured and self.measured.samples_per_s
         if rate and (vcpus is None or offer.provider == PROVIDER):
             reach = SAME_HOST if offer.provider == PROVIDER else OTHER_HOSTS
@@ -287,10 +284,7 @@ def with_input_bottleneck(
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    """Build the pipeline that the last profile of the workload timed; None if no profile did.
-
-    The measured machine is excluded, since its step times include the wait for this pipeline.
-    """
+    """Return the pipeline that the last profile of the workload timed, but on its own machine; None for none."""
     from ..predict.from_profile.predictor import is_same_work
 
     fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]

@@ -174,10 +174,7 @@ def compute_work_digest(workload: Workload) -> str:
 
 
 def format_step_time(document: ProfileDocument) -> str:
-    """Return the first measured step of a profile, without its wait for input, as `--measured` takes it.
-
-    Empty for none, for a CPU, and for several devices.
-    """
+    """Return a profile's first step, without its wait, for `--measured`; empty for a CPU or several devices."""
     from ..workload.model import Workload
 
     accelerator = document["accelerator"]

@@ -154,10 +154,7 @@ def memory_parts(workload: Workload) -> dict[str, int]:
 
 
 def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
-    """Format the verdict on a step that does not fit or is tight, with the first remedy and a required setting.
-
-    Empty for a step that fits as it is.
-    """
+    """Format the verdict on a step that does not fit or is tight, with a remedy and a required setting."""
     if memory.available_bytes is None or memory.verdict is None:
         return ""
     if memory.verdict == "fits":

@@ -146,10 +146,7 @@ class OfferEstimate:
         return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return all of an entry of `offers[]` and of its devices, at full precision.
-
-        With a breakdown it has itemized bill, forecast of preemptions and comparison with one device.
-        """
+        """Return an entry of `offers[]` and its devices in full; a breakdown adds bill, spot and scaling."""
         shared = self.device_estimate.shared_json
         return {
             **self._offer_json(),

@@ -160,10 +160,7 @@ class OfferTable(Sequence[OfferEstimate]):
         return sorted(first.tolist())
 
     def compute_costs(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.float64]:
-        """Return the totals of the bills of some rows, which have a price and a cost basis [USD].
-
-        The bound is 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-        """
+        """Return the totals of the bills of priced rows at their lower (0), central (1) or upper (2) end [USD]."""
         import numpy as np
 
         totals = []

@@ -137,10 +137,7 @@ def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
 
 
 def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]:
-    """Return the Pareto-optimal rows in time and cost, fastest first.
-
-    A row is dominated by one that is at least as good in both; the first of equal rows is kept.
-    """
+    """Return the Pareto-optimal rows in time and cost, fastest first; the first of equal ones."""
     front: list[int] = []
     least_usd = math.inf
     order = sorted(zip(time_s[rows].tolist(), cost_usd[rows].tolist(), rows.tolist(), strict=True))
