@@ -206,7 +206,7 @@ def build_context(
     with_memory = compiling.wrap_predictor(
         predictor,
         workload,
-        accelerators=context.selection.accelerators,
+        accelerators=[one.accelerator for one in context.selection.offers if one.accelerator is not None],
         model=model,
         options=options,
         argv=script_arguments,

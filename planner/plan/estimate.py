@@ -14,7 +14,6 @@ from .memory import memory_parts
 from .offer_table import OfferTable
 
 if TYPE_CHECKING:
-    from ..predict.breakdown import StepBreakdown
     from ..units import Interval
     from ..workload.model import Workload
     from .improvements import Improvement
@@ -118,7 +117,7 @@ class Estimate(Frozen):
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
         version: Version of gpuplan.
-        details: Details of a report; None unless requested.
+        details: Details of a report as JSON; None unless requested.
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
@@ -134,7 +133,7 @@ class Estimate(Frozen):
     terms: CostTerms
     catalog_as_of: str | None
     version: str
-    details: ReportDetails | None = None
+    details: dict[str, Any] | None = None
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
@@ -203,7 +202,7 @@ class Estimate(Frozen):
             "unmodelled": [asdict(unmodelled) for unmodelled in work.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
-            **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+            **({} if self.details is None else {"details": self.details}),
         }
 
     def phases_json(self) -> list[dict[str, Any]]:
@@ -288,28 +287,6 @@ def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
     """Return the error that explains why no offer answers the question, or None if one does."""
     decision = estimate.decision
     return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
-
-
-class ReportDetails(Frozen):
-    """The details of an estimate."""
-
-    steps: tuple[StepBreakdown, ...]  # step breakdowns on one device of a few accelerators
-    bills: tuple[int, ...]  # positions of the offers with itemized bills
-    curves: tuple[dict[str, Any], ...] = ()  # cost against epochs; empty if the run is not given in epochs
-    crossovers: tuple[Crossover, ...] = ()  # points at which another alternative becomes the cheapest
-    # Points at which paid Colab becomes cheaper or more expensive than another paid alternative
-    colab: tuple[Crossover, ...] = ()
-
-    def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
-        """Return the member `details` of a plan."""
-        billed = ((row, offers[row].bill) for row in self.bills)
-        return {
-            "steps": to_plain(self.steps),
-            "bills": [{"offer": row, "lines": [x.to_json() for x in bill.lines]} for row, bill in billed if bill],
-            "epochs": list(self.curves),
-            "turns": [crossover.to_json() for crossover in self.crossovers],
-            "colab": [crossover.to_json() for crossover in self.colab],
-        }
 
 
 class Recommendation(Frozen):

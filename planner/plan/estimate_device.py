@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -14,6 +14,7 @@ from ..predict.sharded_step import add_replicas, scale_to_divided_devices, scale
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
+from ..records import Frozen
 from ..workload.accumulation import build_accumulation_pass
 from .device_estimate import (
     DeviceEstimate,
@@ -72,33 +73,21 @@ class IdentityCache(Generic[Result]):
 Resize = Callable[[int], "Workload"]
 
 
-class FitWays:
+class FitWays(Frozen):
     """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
 
-    def __init__(
-        self,
-        *,
-        resized: Resize,
-        recomputed: Resize | None,
-        divided: Callable[[int], tuple[Workload, FitWays]] | None = None,
-    ) -> None:
-        """Take functions that return the workload at another batch size.
-
-        Args:
-            resized: As the user runs it.
-            recomputed: With layers that recompute their activations; None if they do so already.
-            divided: Function that returns the model, with the shapes of one of a number of devices that share its
-                products, and its ways; None where that is not to be tried.
-        """
-        self.resized, self.divided = resized, divided
-        self._resize = {False: resized, True: recomputed}
-        self._passes: IdentityCache[Workload] = IdentityCache()
+    resized: Resize  # as the user runs it, at another batch size
+    recomputed: Resize | None  # with layers that recompute their activations; None if they do so already
+    # The model with the shapes of one of a number of devices that share its products, and its ways; None for not
+    # to be tried
+    divided: Callable[[int], tuple[Workload, FitWays]] | None = None
+    _passes: IdentityCache[Workload] = field(default_factory=IdentityCache)
 
     def find_step(
         self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
     ) -> tuple[Workload, int] | None:
         """Return the pass and the number of them, the fewest that fit on the device; None if none does."""
-        resize = self._resize[recompute]
+        resize = self.recomputed if recompute else self.resized
         if resize is None:
             return None
         one_pass, *several = list_divisors(whole.batch_size)

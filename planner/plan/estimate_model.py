@@ -12,6 +12,7 @@ from ..limits import MAX_EPOCHS
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
+from ..records import to_plain
 from ..units import ZERO, Interval
 from ..workload.capture.tracing_process import keep_models_built
 from ..workload.options import compute_run_steps
@@ -19,7 +20,7 @@ from .breakeven import find_crossovers, select_alternatives
 from .context import build_context, select_named_machines, trace_workload
 from .decision import name_offer
 from .device_estimate import with_total_epochs
-from .estimate import BudgetEpochs, Estimate, ReportDetails
+from .estimate import BudgetEpochs, Estimate
 from .estimate_device import FitWays
 from .estimate_workload import estimate_in_context, plan_what_fits, prepare_fit, require_fittable
 from .measured_steps import describe_measuring, measure_own_machine
@@ -187,8 +188,8 @@ EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 
 MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epochs [-]
 
 
-def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
-    """Build the report details of an estimate."""
+def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:
+    """Return the member `details` of a plan: steps on a few accelerators, bills of the picks, cost by epochs."""
     picks = tuple(estimate.decision.roles())
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
@@ -203,15 +204,19 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break
-    curves = _compute_curves(context, estimate, question)
-    return ReportDetails(steps=tuple(found.values()), bills=picks, **curves)
+    billed = ((row, estimate.offers[row].bill) for row in picks)
+    return {
+        "steps": to_plain(tuple(found.values())),
+        "bills": [{"offer": row, "lines": [x.to_json() for x in bill.lines]} for row, bill in billed if bill],
+        **_compute_curves(context, estimate, question),
+    }
 
 
 def _compute_curves(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:
-    """Return the details by number of epochs; none if the run is not given in epochs or nothing is taken."""
+    """Return cost by epochs and the points at which another alternative is the cheapest; empty if unknown."""
     asked = context.workload.epochs
     if asked is None or context.workload.samples is None or estimate.taken is None:
-        return {}
+        return {"epochs": [], "turns": [], "colab": []}
     alternatives = select_alternatives(context, estimate, question=question)
     farthest = MOST_EPOCHS_TIMES * max(asked, 10)
 
@@ -233,10 +238,11 @@ def _compute_curves(context: EstimateContext, estimate: Estimate, question: Ques
     paid = [name for name, one in price(asked).items() if name != PAID_COLAB and one.money_usd.mid > 0]
     rivals = paid if PAID_COLAB in alternatives.rows else []
     against = (find_crossovers(partial(find_cheaper, other), farthest=farthest) for other in rivals)
+    turns = find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest)
     return {
-        "curves": tuple(build_curve(name, row) for name, row in alternatives.rows.items()),
-        "crossovers": find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest),
-        "colab": tuple(chain.from_iterable(against)),
+        "epochs": [build_curve(name, row) for name, row in alternatives.rows.items()],
+        "turns": [turn.to_json() for turn in turns],
+        "colab": [turn.to_json() for turn in chain.from_iterable(against)],
     }
 
 

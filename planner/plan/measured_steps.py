@@ -101,7 +101,7 @@ def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) ->
     least_usd = own.own_h * question.hour_value_usd + run_s.low / SECONDS_PER_HOUR * question.wait_value_usd
     if taken.total_usd is None or least_usd <= taken.total_usd:
         return True
-    return not taken.is_free and answer.decision.free is None
+    return taken.offer.usd_per_hour != 0 and answer.decision.free is None
 
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"

@@ -94,11 +94,6 @@ class OfferEstimate:
         return None if self.timeline is None else self.timeline.wall_s
 
     @property
-    def is_free(self) -> bool:
-        """Whether the offer is free: a free notebook, or this machine."""
-        return self.offer.usd_per_hour == 0
-
-    @property
     def sessions(self) -> int | None:
         """Number of sessions that the run takes, by its central estimate; None if its time is unknown [-]."""
         return None if self.timeline is None else self.timeline.sessions

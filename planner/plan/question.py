@@ -185,12 +185,6 @@ class Selection(Frozen):
 
         return replace(self, offers=tuple(map(check, self.offers)))
 
-    @property
-    def accelerators(self) -> tuple[Accelerator, ...]:
-        """Distinct accelerators of the offers that the catalog describes."""
-        known = {one.accelerator.name: one.accelerator for one in self.offers if one.accelerator is not None}
-        return tuple(known.values())
-
     def group_accelerators(self) -> dict[float, list[Accelerator]]:
         """Return the distinct accelerators of the offers with each number of devices, and all for one device."""
         kinds = {(id(one.accelerator), one.offer.devices): one.accelerator for one in self.offers}

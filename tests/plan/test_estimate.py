@@ -51,9 +51,6 @@ def test_time_and_cost_by_hand() -> None:
     assert fast.bill.total.mid == Decimal("1")
     assert replace(slow, market=run(make_selection((SLOW_OFFER, SLOW))).offers[0].market) == slow
     assert "market" not in repr(slow)
-    gift = replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(0)))
-    assert (gift.is_free, slow.is_free, fast.is_free) == (True, False, False)
-    assert not replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(1))).is_free
 
 
 def test_sorted_by_cost_or_time() -> None:
