@@ -129,11 +129,8 @@ PURCHASE = "unused part of the purchase"  # of the smallest pack of units, or of
 class CostBasis:
     """Timeline and fees of equal runs, shared by the bills of all offers that differ only in the machine price.
 
-    Attributes:
-        nanoseconds: Machine time at the three bounds [1e-9 s].
-        minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
-        fixed: Known costs of disk and egress, independent of the machine price [1e-9 USD].
-        months: Subscription at the three bounds; zeros for none [1e-9 USD].
+    Machine time and the shortest billed one by its item, if the run may be shorter [1e-9 s]; subscription at the
+    three bounds, zeros for none, and known costs independent of the machine price [1e-9 USD].
     """
 
     def __init__(
@@ -209,13 +206,7 @@ class CostBasis:
 
 
 class Bill:
-    """Itemized bill of a run with its exact total.
-
-    Args:
-        cost_basis: Timeline and fees.
-        usd_per_hour: Dated price of the machine [USD/h].
-        half_width: Half-width of ln(price) for the price's age [-].
-    """
+    """Itemized bill of a run with its exact total, at a dated price with the half-width of ln(price) for that."""
 
     def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
         self.cost_basis, self._usd_per_hour, self._half_width = cost_basis, usd_per_hour, half_width

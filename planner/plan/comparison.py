@@ -127,13 +127,9 @@ T = TypeVar("T")
 
 
 class Market:
-    """Comparisons between the offers of an estimate.
+    """Comparisons between offers, each with its run: on demand, since most offers are never shown.
 
-    Computed on demand, since ranking needs none of them and most offers are never shown.
-
-    Args:
-        runs: Unpriced run of each offer.
-        pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
+    `pictures` is the assumed rate of decoding images, if the user did not describe the input.
     """
 
     def __init__(

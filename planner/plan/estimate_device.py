@@ -172,7 +172,6 @@ class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
 
     Args:
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
         resized: Function that returns the workload at another batch size; required for strong scaling.
         shardings: Shardings to try, of which the first that fits is taken.
         ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for

@@ -33,21 +33,15 @@ class OfferTable(Sequence[OfferEstimate]):
     """Offers in order: many rows with different prices that share a few runs.
 
     Args:
-        contexts: The offers with their devices, one per row.
         runs: Unpriced run on each machine kind and purchase option.
         run_of: Index in `runs` of each row.
         price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
-        market: Comparisons between the offers.
-
-    Attributes: columns that ranking adds.
-        total_usd: What decides between the rows, NaN if unknown [USD].
-        takable: Whether it can be had, is a complete machine, and runs the work in a known time at a known price.
-        refused: Whether the account's quota alone forbids that.
     """
 
-    total_usd: NDArray[np.float64]
+    # Columns that ranking adds; takable: to be had, complete, and runs the work in a known time at a known price
+    total_usd: NDArray[np.float64]  # what decides between the rows, NaN if unknown [USD]
     takable: NDArray[np.bool_]
-    refused: NDArray[np.bool_]
+    refused: NDArray[np.bool_]  # whether the account's quota alone forbids that
 
     def __init__(
         self,
@@ -213,12 +207,7 @@ _machine_key = attrgetter("provider", "instance_type", "accelerator", "devices",
 
 
 class Pricer:
-    """Calculator of timelines and fees of a workload on offers.
-
-    Args:
-        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
-        runs: Number of equal runs, one after the other [-].
-    """
+    """Calculator of timelines and fees of equal runs on offers; without a forecaster, spot is never preempted."""
 
     def __init__(
         self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None, *, runs: int = 1
