@@ -25,7 +25,6 @@ COMMANDS = """
 estimate train.py -o plan.json
 estimate train.py
 estimate ResNet50 --samples 100000 --epochs 9
-estimate train.py --best-batch
 breakeven train.py
 sweep train.py --batch-sizes 64,128
 rig train.py --accelerator RTX3090 --price 1400

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval

@@ -119,7 +119,7 @@ def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked
     """
     from .plan.breakeven import compare_alternatives
     from .plan.context import build_context
-    from .plan.fit_options import prepare_fit
+    from .plan.estimate_workload import prepare_fit
     from .plan.request import resolve_request
 
     request = resolve_request(EstimateRequest(**asked)).with_refresh()

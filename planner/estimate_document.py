@@ -22,7 +22,6 @@ UNSAID: Mapping[str, Any] = {
     "unbilled": [],
     "usd_per_million_tokens": None,
     "serving": None,
-    "best_batch": None,
     "energy_kwh": None,
     "co2_kg": None,
     "sessions": 1,

@@ -131,5 +131,4 @@ def _iter_files() -> Iterator[BadInput]:
         yield BadInput(("launch", path, "--dry-run"), says=f"{name}.json")
         yield BadInput(("export", path, "--to", "skypilot"), says=f"{name}.json")
         yield BadInput(("reconcile", path, "{good.json}"), says=f"{name}.json")
-        yield BadInput(("epochs", path, "--target", "0.9"), says=f"{name}.json")
         yield BadInput(("accuracy", f"{{{name}.csv}}"), (USAGE, FAILED), says=f"{name}.csv")

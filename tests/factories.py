@@ -11,8 +11,7 @@ from gpuplan.offers.notebooks import SessionLimits
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.question import OfferContext, Question, Selection
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import os
 import re
 import shlex
@@ -161,8 +160,6 @@ def prepare(folder: Path) -> None:
     shutil.copy(ROOT / "examples" / "mnist_cnn.py", folder / "train.py")
     (folder / "models.py").write_text((ROOT / "examples" / "models.py").read_text() + UNET)
     shutil.copytree(ROOT / "catalog", folder / "my_catalog", ignore=shutil.ignore_patterns("__*"))
-    curve = {"val_accuracy": [0.95 - 0.5 * n**-0.5 for n in range(1, 40)]}
-    (folder / "history.json").write_text(json.dumps(curve))
     (folder / "my_measurements.csv").write_text(MEASUREMENTS)
     _save_model(folder / "model.keras")
 

@@ -38,7 +38,6 @@ GROUPS = {
         "breakeven": "Compare notebooks, your machine and the clouds over runs.",
         "rig": "Compare buying a machine with renting.",
         "sweep": "Try batch sizes, precisions and devices: the best points.",
-        "epochs": "Extrapolate how many epochs reach a target.",
         "report": "Write a plan as one HTML page.",
     },
     "Launch": {

@@ -28,9 +28,7 @@ from .flags import OFFERS, AsJson
 from .messages import format_command, get_callbacks, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.refresh.run import RefreshOutcome
-    from ..offers.rows import Offer
-    from ..plan.cost_terms import CostTerms
+    pass
 
 
 SHOWN_OFFERS = 10  # on a terminal, without --all
@@ -53,6 +51,7 @@ def offers(
     from ..offers.local import probe_local_offer
     from ..offers.refresh.background import start_refresh
     from ..plan.cost_terms import build_cost_terms
+    from ..render.estimate_notes import Priced, describe_ages
     from ..render.estimate_screen import wrap
 
     settings = load_settings()
@@ -77,18 +76,13 @@ def offers(
     emit_rows(tables.OFFER_COLUMNS, map(tables.build_offer_row, shown))
     if len(shown) < len(found):
         emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
-    if sys.stdout.isatty() and (line := _describe_ages(found, build_cost_terms(settings, catalog.costs))):
-        say(line)  # JSON and TSV contain the dates
+    if sys.stdout.isatty():  # JSON and TSV contain the dates
+        terms = build_cost_terms(settings, catalog.costs)
+        paid = ((o, float(o.usd_per_hour or 0) / o.devices) for o in tables.select_current_offers(found))
+        if line := describe_ages(Priced(one, usd, usd, terms.price_half_width(one)) for one, usd in paid if usd):
+            say(line)
     named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
     suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
-
-
-def _describe_ages(found: Sequence[Offer], terms: CostTerms) -> str:
-    """Return a line on old prices that may change the cheapest offer for a device; empty if none may."""
-    from ..render.estimate_notes import Priced, describe_ages
-
-    paid = ((one, float(one.usd_per_hour or 0) / one.devices) for one in tables.select_current_offers(found))
-    return describe_ages(Priced(one, usd, usd, terms.price_half_width(one)) for one, usd in paid if usd)
 
 
 def accelerators(
@@ -198,13 +192,8 @@ def refresh(
         say(line)
     if rows:
         suggest_next(format_command("catalog", "diff"), as_json=json_)
-    _raise_failures(outcomes, asked=bool(provider))
-
-
-def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
-    """Exit with 4 if a requested provider needs credentials, with 1 if a part was rejected."""
     for outcome in outcomes:
-        if asked and not outcome.sources:
+        if provider and not outcome.sources:
             raise CredentialsError(
                 f"the prices of `{outcome.provider}` cannot be read without credentials",
                 hint="; ".join(outcome.needs),

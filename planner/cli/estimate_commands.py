@@ -1,4 +1,4 @@
-"""`gpuplan estimate`, `breakeven`, `rig`, `sweep`, `epochs` and `report`."""
+"""`gpuplan estimate`, `breakeven`, `rig`, `sweep` and `report`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import NoAnswerError, UsageError
+from ..errors import UsageError
 from ..limits import MAX_BATCH_SIZE, require_count
 from ..offers.clouds import CLOUDS, COLAB
 from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..plan.request import resolve_request
-from ..records import Flag, to_plain
-from ..render.output import emit_result, emit_text, make_columns, require_writable, write_text
+from ..records import Flag
+from ..render.output import emit_text, require_writable, write_text
 from ..render.progress import say, status
-from .flags import OFFERS, RUN, VALUES, AsJson, ModelArgument, OutputFlags, ScriptArguments
+from .flags import OFFERS, RUN, VALUES, ModelArgument, OutputFlags, ScriptArguments
 from .messages import TRACING, build_step_compiler, changed_flags, format_command, get_callbacks, suggest_next
 from .option_values import LONGEST_NUMBER
 
@@ -35,7 +35,7 @@ def estimate(
     *,
     request: EstimateRequest,
     show_all: Annotated[bool, Flag("List every offer, not only the best per device.", OUTPUT, "all")] = False,
-    explain: Annotated[bool, Flag("Add bottleneck, margins and assumptions below the table.", OUTPUT)] = False,
+    explain: Annotated[bool, Flag("Add bottleneck, trade-offs and assumptions below the table.", OUTPUT)] = False,
     breakdown: Annotated[bool, Flag("Itemize the bills, each item with its basis.", OUTPUT)] = False,
     out: OutputFlags,
 ) -> None:
@@ -72,7 +72,7 @@ def estimate(
 
 def _show(result: Estimate, out: OutputFlags, *, show_all: bool, explain: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
-    from ..plan.question import explain_no_answer
+    from ..plan.estimate import explain_no_answer
     from ..render.estimate_output import emit_estimate, format_estimate_json
 
     if out.output is not None:
@@ -175,31 +175,6 @@ def report(
     suggest_next(*_start_commands(plan, picked, provider))
 
 
-def epochs(
-    history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
-    target: Annotated[float, Flag("Target value of the metric.")],
-    metric: Annotated[str, Flag("Name of the metric.")] = "val_accuracy",
-    json_: AsJson = False,
-) -> None:
-    """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known.
-
-    Examples:
-      gpuplan epochs history.json --metric val_accuracy --target 0.93
-      gpuplan epochs training.csv --metric val_loss --target 0.25 --json
-    """
-    from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
-
-    with status(f"extrapolating {metric}"):
-        found = forecast_epochs(read_history(history), metric=metric, target=target)
-    row = to_plain(found)
-    emit_result(SCHEMA, row, make_columns(**{key: key for key in row}), [row], as_json=json_)
-    if found.epochs is None:
-        raise NoAnswerError(
-            f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"
-        )
-    suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)
-
-
 def breakeven(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
@@ -219,7 +194,7 @@ def breakeven(
     """
     from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
-    from ..plan.fit_options import prepare_fit, require_fittable
+    from ..plan.estimate_workload import prepare_fit, require_fittable
     from ..render.comparison import describe_breakeven
     from ..workload.capture.tracing_process import keep_models_built
 

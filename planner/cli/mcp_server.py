@@ -81,7 +81,14 @@ def build_tool(name: str) -> types.Tool:
     """Return the tool of a command, its arguments made from the command's own flags."""
     command = _get_command(name)
     parameters = _list_parameters(command)
-    properties = {key: _build_schema(one) for key, one in parameters.items()}
+    properties = {
+        key: {
+            **TypeAdapter(one.type_descriptor.annotation).json_schema(),
+            "description": one.help.replace("; repeatable", ""),
+            **({} if one.default is None else {"default": one.default}),
+        }
+        for key, one in parameters.items()
+    }
     if name != "breakeven":
         properties[SHOWN] = SHOWN_SCHEMA
     schema = {
@@ -141,11 +148,3 @@ def _list_parameters(command: Any) -> dict[str, Any]:
     """Return the parameters of a command that a tool has, by the names of their flags."""
     named = {one.opts[0].lstrip("-").replace("-", "_"): one for one in command.params}
     return {name: one for name, one in named.items() if name not in WITHHELD}
-
-
-def _build_schema(parameter: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a parameter."""
-    schema = TypeAdapter(parameter.type_descriptor.annotation).json_schema()
-    help_text = parameter.help.replace("; repeatable", "")
-    default = {} if parameter.default is None else {"default": parameter.default}
-    return {**schema, "description": help_text, **default}

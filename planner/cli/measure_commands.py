@@ -68,8 +68,8 @@ def profile(
         _print_colab_cell(model, backend, script_arguments, flags)
         return
     from ..plan.estimate_request import EstimateRequest
+    from ..plan.measured_steps import format_step_time
     from ..plan.request import build_workload_options
-    from ..plan.stated_times import format_step_time
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
     from ..render.profile import emit_profile, iter_summary_sentences, show_progress

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import UsageError
-from .spellings import find_replacement, read_spellings
+from .parse_errors import find_replacement, read_spellings
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog

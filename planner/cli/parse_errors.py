@@ -6,12 +6,44 @@ import difflib
 import re
 import shlex
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import takewhile
 from typing import Any
 
 import typer
 
 from ..errors import UsageError
-from .spellings import find_replacement, read_spellings
+
+
+@cache
+def read_spellings() -> dict[str, Any]:
+    """Read the table."""
+    import tomllib
+
+    return tomllib.loads(files("gpuplan.cli").joinpath("spellings.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def map_removed() -> dict[tuple[str, str], str]:
+    """Return hints by command, "" for all commands, and the removed option, value or command."""
+    rows = read_spellings()["removed"]["rows"]
+    return {(command, option): hint for option, commands, hint in rows for command in commands.split(", ")}
+
+
+def find_replacement(arguments: Sequence[str]) -> str | None:
+    """Return the hint for the first removed spelling of a command line; None without one.
+
+    Args:
+        arguments: Arguments without the program name; those after `--` belong to the user's script.
+    """
+    typed = list(takewhile(lambda word: word != "--", arguments))
+    words = [part for word in typed for part in word.split("=", 1)]
+    names = [one for one in typed if not one.startswith("-")]
+    places = (" ".join(names[:1]), " ".join(names[:2]), "")  # the command, its group and command, all commands
+    keys = ((place, word) for word in words for place in places)
+    return next((map_removed()[key] for key in keys if key in map_removed()), None)
+
 
 _COUNTED = ("--devices", "--accelerator")
 _MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
@@ -22,13 +54,17 @@ def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) 
     """Return what is wrong with a line, without its program name, that typer cannot parse, and what to type."""
     context: Any = getattr(error, "ctx", None)
     path = "gpuplan" if context is None else context.command_path
-    message = _to_one_line(error.format_message())
+    text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    message = text[:1].lower() + text[1:]
     usual = UsageError(message, hint=f"see `{path} --help`")
     kind = type(error).__name__
     if context is not None and kind == "NoSuchOption":
         usual = _describe_option(error, context, arguments)
     elif context is not None and kind == "MissingParameter":
-        usual = _describe_missing(error, context)
+        lacked: Any = getattr(error, "param", None)
+        options = [option for option in getattr(lacked, "opts", ()) if option.startswith("--")]
+        name = f"`{options[0]}`" if options else lacked.metavar or lacked.name.upper()
+        usual = UsageError(f"`{context.command_path}` needs {name}", hint=_show_example(context))
     elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
         usual = _describe_command(unknown[1], context, arguments)
     elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", message)):
@@ -94,14 +130,6 @@ def _write_separator(name: str, known: Sequence[str], context: Any, arguments: S
     return shlex.join(["gpuplan", *rest, "--", *own])
 
 
-def _describe_missing(error: Any, context: Any) -> UsageError:
-    """Describe an argument or option that is required, with an example of the command."""
-    parameter = error.param
-    options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
-    name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
-    return UsageError(f"`{context.command_path}` needs {name}", hint=_show_example(context))
-
-
 def _show_example(context: Any) -> str:
     """Return a hint with the first example of a command's help, or else the way to its help."""
     text = f"{context.command.epilog or ''}\n{context.command.help or ''}"
@@ -122,9 +150,3 @@ def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> Usag
     if _MODEL.fullmatch(name) and "estimate" in known:
         return UsageError(message, hint=f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
     return UsageError(message, hint=f"see `{context.command_path} --help`")
-
-
-def _to_one_line(message: str) -> str:
-    """Convert typer's message to the project's style: lower case, one line, no full stop."""
-    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
-    return text[:1].lower() + text[1:]

@@ -12,7 +12,6 @@ from typing import Any, cast
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.accelerator_limits import runs_tf32_by_default
-from ..predict.coefficients import Coefficients
 from ..predict.data_parallel import scale_to_devices
 from ..predict.keras_defaults import STEP_S, choose_attention
 from ..predict.measured_run import (
@@ -41,7 +40,7 @@ from ..predict.step_time import NoPrediction, StepTime
 from ..records import to_plain
 from ..units import Interval
 from ..workload.model import Workload
-from .sharding import build_device_workload, build_traffic
+from .memory import build_device_workload, build_traffic
 
 Progress = Callable[[str], None]
 FRAMEWORKS = {"keras": "tensorflow2", "eager": "pytorch", "tuned": ""}  # of rows that name none, kernel by kernel
@@ -58,11 +57,11 @@ def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerato
     compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
     framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
     known = replace(m, framework=framework)
-    return replace(
-        known,
-        precision=_resolve_precision(known, accelerator),
-        attention=m.attention or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
-    )
+    is_fused = find_software_year(known) >= FIRST_WITH_FUSED_ATTENTION
+    if m.stack == "keras" and framework != "pytorch" and not m.attention:
+        is_fused = choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
+    attention = m.attention or ("flash" if is_fused else "unfused")
+    return replace(known, precision=_resolve_precision(known, accelerator), attention=attention)
 
 
 def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
@@ -74,12 +73,6 @@ def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
     if m.framework == "pytorch" and m.stack != "tuned" and year >= FIRST_WITH_FLOAT32_PRODUCTS:
         return "tf32_convolutions"
     return m.precision if m.framework in ("mxnet", "paddle") else "tf32"
-
-
-def _is_attention_fused(m: Measurement, workload: Workload, accelerator: Accelerator) -> bool:
-    if m.stack == "keras" and m.framework != "pytorch":
-        return choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
-    return find_software_year(m) >= FIRST_WITH_FUSED_ATTENTION
 
 
 def find_publication(source: str) -> str:
@@ -111,7 +104,9 @@ def predict_traced_row(
     if sample.host not in coefficients.hosts:
         sample = replace(sample, host=host)
     if m.feed == STEP_ALONE:
-        coefficients = _without_fixed_time(coefficients, sample.host)
+        # without the time of a host for each step of a loop; what Keras on PyTorch takes within a step stays
+        host_time = replace(coefficients.hosts[sample.host], fixed_s=STEP_S if sample.host == KERAS_TORCH else 0.0)
+        coefficients = replace(coefficients, hosts={**coefficients.hosts, sample.host: host_time})
     single = predict_step(sample, accelerator, coefficients, precision=known.precision, mode=m.mode)
     single = replace(single, time_s=single.time_s.scaled(find_wait_factor(m)))
     if m.devices == 1:
@@ -126,37 +121,21 @@ def predict_traced_row(
     return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts), sample
 
 
-def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
-    """Return the coefficients without the time of a host for each step of a loop.
-
-    What Keras on PyTorch takes within a step stays.
-    """
-    machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
-    return replace(coefficients, hosts={**coefficients.hosts, host: machine})
-
-
 HEADLINE = "architecture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoreboard:
-    """Scores and the rows behind them.
+    """Scores and the rows behind them."""
 
-    Args:
-        protocol: What the rows were predicted without.
-        rows: Predicted rows: those of the first setting, or a user's own.
-        baselines: Scores of the baselines on the same rows, cross-validated in the same way.
-        unpredicted: Measurements that got no prediction, with the reason.
-        settings: Scores of every setting that has rows, by name; empty for a user's own rows.
-        fitted: Publications that the coefficients are fitted on, of a user's own rows.
-    """
-
-    protocol: str
-    rows: tuple[ScoredRow, ...]
+    protocol: str  # what the rows were predicted without
+    rows: tuple[ScoredRow, ...]  # predicted rows: those of the first setting, or a user's own
+    # Scores of the baselines on the same rows, cross-validated in the same way
     baselines: dict[str, Summary] = field(default_factory=dict)
-    unpredicted: tuple[tuple[Measurement, str], ...] = ()
+    unpredicted: tuple[tuple[Measurement, str], ...] = ()  # measurements that got no prediction, with the reason
+    # Scores of every setting that has rows, by name; empty for a user's own rows
     settings: dict[str, Any] = field(default_factory=dict)
-    fitted: frozenset[str] = frozenset()
+    fitted: frozenset[str] = frozenset()  # publications that the coefficients are fitted on, of a user's own rows
 
     def is_fitted(self, row: ScoredRow) -> bool:
         """Return whether the coefficients are fitted on the publication of a row."""
@@ -198,23 +177,18 @@ def score_measurements(
         elif sample is not None:
             rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
             samples.append(sample)
+    baselines = {}  # the constant of each rule of thumb fitted on these rows; its interval is its time
+    for name, rule in BASELINES.items() if rows else ():
+        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
+        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
+        baselines[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
     return Scoreboard(
         protocol="packaged coefficients, no look-up of measurements",
         rows=tuple(rows),
-        baselines=_score_baselines(rows, samples) if rows else {},
+        baselines=baselines,
         unpredicted=tuple(unpredicted),
         fitted=frozenset(find_publication(m.source) for m in load_published_measurements()),
     )
-
-
-def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) -> dict[str, Summary]:
-    """Return the scores of each rule of thumb, its constant fitted on these rows; its interval is its time."""
-    found = {}
-    for name, rule in BASELINES.items():
-        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
-        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
-        found[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
-    return found
 
 
 def load_packaged_record() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..offers.clouds import OWNED
 from ..records import Frozen
@@ -25,8 +25,7 @@ from .money import (
     price_time,
     usd_of,
 )
-from .sessions import ALWAYS, Access
-from .timeline import TRAINING, Timeline
+from .timeline import ALWAYS, TRAINING, Access, Timeline
 
 if TYPE_CHECKING:
     from ..offers.costs import ProviderCost
@@ -41,24 +40,17 @@ PERCENT = Decimal(100)
 
 
 class Fees(Frozen):
-    """Fees besides the machine price.
+    """Fees besides the machine price."""
 
-    Args:
-        minimum_billed_s: Minimum billed time [s].
-        disk_usd_per_hour: Price of the disks at the low, central and high end of their size; None if unknown.
-        egress_usd: Price of the final download; None if unknown.
-        discount, tax: Discount on the machine price, and tax on the total, as shares [-].
-        reasons: Basis of each fee, by item.
-        unknown: Items of unknown price.
-    """
-
-    minimum_billed_s: float = 0.0
+    minimum_billed_s: float = 0.0  # minimum billed time [s]
+    # Price of the disks at the low, central and high end of their size; None if unknown
     disk_usd_per_hour: Bounds | None = None
-    egress_usd: float | None = None
+    egress_usd: float | None = None  # price of the final download; None if unknown
+    # discount, tax: discount on the machine price, and tax on the total, as shares [-]
     discount: Decimal = Decimal(0)
     tax: Decimal = Decimal(0)
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)  # basis of each fee, by item
+    unknown: tuple[str, ...] = ()  # items of unknown price
 
 
 NO_FEES = Fees()
@@ -96,7 +88,12 @@ class FeeCalculator:
             reasons["discount"] = f"{discount.percent:f} % off the machine's price{note}"
         is_own = provider in OWNED
         disk = None if cost is None or is_own else self._disk(cost, hosts, reasons)
-        egress = None if cost is None or is_own else self._egress(cost, reasons)
+        egress = None
+        if cost is not None and not is_own and (usd_per_gb := cost.egress_usd_per_gb) is not None:
+            given_gb = self.terms.given("egress_gb")
+            size_gb = self.workload.memory.parameter_bytes / GB if given_gb is None else given_gb
+            reasons["egress"] = f"{size_gb:.2g} GB of weights at ${usd_per_gb:f} a GB; {cost.egress_source}"
+            egress = size_gb * float(usd_per_gb)
         prices = {"disk": disk, "egress": egress}
         return Fees(
             minimum_billed_s=minimum_s,
@@ -122,15 +119,6 @@ class FeeCalculator:
         reasons["disk"] = f"{machines}{mid:.3g} GB at ${usd:f} a GB and month; {cost.disk_source}"
         return (low * rate, mid * rate, high * rate)
 
-    def _egress(self, cost: ProviderCost, reasons: dict[str, str]) -> float | None:
-        """Return the cost of the final download, one copy of the weights; None if unknown [USD]."""
-        usd, given_gb = cost.egress_usd_per_gb, self.terms.given("egress_gb")
-        if usd is None:
-            return None
-        size_gb = self.workload.memory.parameter_bytes / GB if given_gb is None else given_gb
-        reasons["egress"] = f"{size_gb:.2g} GB of weights at ${usd:f} a GB; {cost.egress_source}"
-        return size_gb * float(usd)
-
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
@@ -141,11 +129,8 @@ PURCHASE = "unused part of the purchase"  # of the smallest pack of units, or of
 class CostBasis:
     """Timeline and fees of equal runs, shared by the bills of all offers that differ only in the machine price.
 
-    Attributes:
-        nanoseconds: Machine time at the three bounds [1e-9 s].
-        minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
-        fixed: Known costs of disk and egress, independent of the machine price [1e-9 USD].
-        months: Subscription at the three bounds; zeros for none [1e-9 USD].
+    Machine time and the shortest billed one by its item, if the run may be shorter [1e-9 s]; subscription at the
+    three bounds, zeros for none, and known costs independent of the machine price [1e-9 USD].
     """
 
     def __init__(
@@ -164,6 +149,9 @@ class CostBasis:
             self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if fees.egress_usd is not None:
             self.fixed["egress"] = (round(fees.egress_usd * NANO),) * 3
+        self._fixed_nano = [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
+        has_least = self.minimum or self.pack_nano or self.months[1]
+        self._depends_on_items = bool(has_least or fees.discount or fees.tax or runs != 1)
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
@@ -174,7 +162,6 @@ class CostBasis:
         """Return the machine price at one bound of the run's time [1e-9 USD/h].
 
         Args:
-            price_nano: Dated price of the machine [1e-9 USD/h].
             bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
             half_width: Half-width of ln(price) for the price's age [-].
         """
@@ -210,17 +197,6 @@ class CostBasis:
             return sum(self.itemize(price_nano, bound).values())
         return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]
 
-    @cached_property
-    def _depends_on_items(self) -> bool:
-        """Whether an item depends on others, so that the total is more than machine and fixed costs."""
-        has_least = self.minimum or self.pack_nano or self.months[1]
-        return bool(has_least or self.fees.discount or self.fees.tax or self.runs != 1)
-
-    @cached_property
-    def _fixed_nano(self) -> list[int]:
-        """Sum of the costs that do not depend on the machine price, at the three bounds [1e-9 USD]."""
-        return [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
-
     @property
     def reasons(self) -> Mapping[str, str]:
         """Basis of each fee, by item."""
@@ -230,13 +206,7 @@ class CostBasis:
 
 
 class Bill:
-    """Itemized bill of a run with its exact total.
-
-    Args:
-        cost_basis: Timeline and fees.
-        usd_per_hour: Dated price of the machine [USD/h].
-        half_width: Half-width of ln(price) for the price's age [-].
-    """
+    """Itemized bill of a run with its exact total, at a dated price with the half-width of ln(price) for that."""
 
     def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
         self.cost_basis, self._usd_per_hour, self._half_width = cost_basis, usd_per_hour, half_width
@@ -265,16 +235,6 @@ class Bill:
         low, mid, high = (nano * USD_OF_A_NANO for nano in self.nano)
         return Interval(low=low, mid=mid, high=high)
 
-    @property
-    def mid_nano(self) -> int:
-        """Central estimate of the sum [1e-9 USD]."""
-        return self.nano[1]
-
-    @property
-    def machine_nano(self) -> int:
-        """Central estimate of the machine's cost, without other items [1e-9 USD]."""
-        return self._items[1][MACHINE]
-
     @cached_property
     def total(self) -> UsdInterval:
         """Total cost of the run."""
@@ -298,10 +258,6 @@ class Bill:
         """Return the three amounts of the total as text."""
         low, mid, high = self.nano
         return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
-
-    def lines_json(self) -> list[dict[str, Any]]:
-        """Return the lines with their amounts, times and reasons."""
-        return [line.to_json() for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""

@@ -12,11 +12,11 @@ from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_AMOUNT, require_not_negative, require_positive
 from ..records import Frozen
 from ..units import SECONDS_PER_HOUR, Interval
-from .alternatives import Alternative, Alternatives, has_epochs
+from .breakeven import Alternative, Alternatives, has_epochs
 from .estimate_workload import estimate_in_context
+from .question import Filters, OfferContext, select
 from .ranking import NEVER_TAKEN
-from .select import Filters, OfferContext, select
-from .sessions import build_access
+from .timeline import build_access
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -39,24 +39,16 @@ YEARS = (1, 2, 3)
 class OwnedMachine(Frozen):
     """A machine to buy, and its use.
 
-    Args:
-        purchase_usd: Price of the whole machine [USD].
-        value_lost_per_year: Share of its value lost in a year [-].
-        power_w: Power during training [W].
-        idle_power_w: Power during the rest of the week; 0 if switched off [W].
-        electricity_usd_per_kwh: Price of electricity [USD/kWh].
-        hours_a_week: Hours of training in a week [h].
-
     Raises:
         UsageError: A number out of range.
     """
 
-    purchase_usd: float
-    value_lost_per_year: float = 0.3
-    power_w: float
-    idle_power_w: float = 0.0
-    electricity_usd_per_kwh: float = 0.17
-    hours_a_week: float = 20.0
+    purchase_usd: float  # price of the whole machine [USD]
+    value_lost_per_year: float = 0.3  # share of its value lost in a year [-]
+    power_w: float  # power during training [W]
+    idle_power_w: float = 0.0  # power during the rest of the week; 0 if switched off [W]
+    electricity_usd_per_kwh: float = 0.17  # price of electricity [USD/kWh]
+    hours_a_week: float = 20.0  # hours of training in a week [h]
 
     def __post_init__(self) -> None:
         require_positive(self.purchase_usd, what="--price", example="2500")
@@ -105,10 +97,8 @@ def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> fl
     """Return the months after which a machine has saved the value it lost; None for more than 20 years [months].
 
     A machine loses most of its value in the first year, so owning starts out more expensive and gains on renting
-    month by month: there is at most one crossing, which is found by bisection.
-
-    Args:
-        saved_usd_per_month: What renting costs more than running the machine, purchase aside [USD/month].
+    month by month: there is at most one crossing, which is found by bisection. What renting costs more than
+    running the machine is without the purchase.
     """
 
     def is_owning_dearer(months: float) -> bool:
@@ -126,19 +116,12 @@ def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> fl
 
 
 class MonthlyWork(Frozen):
-    """A month of the work on a machine.
+    """A month of the work on a machine."""
 
-    Args:
-        selected: The machine.
-        hours: Machine time [h].
-        money_usd: Amount paid [USD].
-        others_usd: What the total of the decision has besides: the user's hours and the wait [USD].
-    """
-
-    selected: OfferContext
-    hours: float
-    money_usd: Interval
-    others_usd: float
+    selected: OfferContext  # the machine
+    hours: float  # machine time [h]
+    money_usd: Interval  # amount paid [USD]
+    others_usd: float  # what the total of the decision has besides: the user's hours and the wait [USD]
 
     @property
     def total_usd(self) -> Interval:
@@ -156,21 +139,13 @@ class MonthlyWork(Frozen):
 
 
 class BuyOrRent(Frozen):
-    """Comparison of a machine to buy with the machines to rent that do its work of a week in a week.
+    """Comparison of a machine to buy with the machines to rent that do its work of a week in a week."""
 
-    Args:
-        rig: The machine to buy, and its use.
-        own: A month of the work on it; its money is electricity.
-        rentals: The same on the machines to rent, the least total first.
-        currency: Currency of the sentences.
-        question: Values of hours; None where prices alone are compared.
-    """
-
-    rig: OwnedMachine
-    own: MonthlyWork
-    rentals: tuple[MonthlyWork, ...]
-    currency: Currency
-    question: Question | None = None
+    rig: OwnedMachine  # the machine to buy, and its use
+    own: MonthlyWork  # a month of the work on it; its money is electricity
+    rentals: tuple[MonthlyWork, ...]  # the same on the machines to rent, the least total first
+    currency: Currency  # currency of the sentences
+    question: Question | None = None  # values of hours; None where prices alone are compared
 
     @classmethod
     def of(cls, rig: OwnedMachine, own: MonthlyWork, works: Iterable[MonthlyWork], terms: CostTerms) -> BuyOrRent:

@@ -15,24 +15,17 @@ if TYPE_CHECKING:
     from .bill import Bill, UnpricedRun
     from .device_estimate import DeviceEstimate
     from .input_pipeline import InputPipeline
-    from .select import OfferContext
+    from .question import OfferContext
     from .timeline import Timeline
 
 
 class ScalingEfficiency(Frozen):
-    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
+    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`."""
 
-    Args:
-        devices: Number of devices of the offer [-].
-        speedup: Throughput relative to one device [-].
-        efficiency: Speedup / devices [-].
-        cost_ratio: Cost per sample relative to one device; None without both prices [-].
-    """
-
-    devices: float
-    speedup: float
-    efficiency: float
-    cost_ratio: float | None
+    devices: float  # number of devices of the offer [-]
+    speedup: float  # throughput relative to one device [-]
+    efficiency: float  # speedup / devices [-]
+    cost_ratio: float | None  # cost per sample relative to one device; None without both prices [-]
 
     @property
     def note(self) -> str:
@@ -134,13 +127,9 @@ T = TypeVar("T")
 
 
 class Market:
-    """Comparisons between the offers of an estimate.
+    """Comparisons between offers, each with its run: on demand, since most offers are never shown.
 
-    Computed on demand, since ranking needs none of them and most offers are never shown.
-
-    Args:
-        runs: Unpriced run of each offer.
-        pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
+    `pictures` is the assumed rate of decoding images, if the user did not describe the input.
     """
 
     def __init__(
@@ -211,7 +200,7 @@ class Market:
         if on_demand is None:
             return None
         other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
-        return 1.0 - bill.mid_nano / other.mid_nano if other is not None and other.mid_nano else None
+        return 1.0 - bill.nano[1] / other.nano[1] if other is not None and other.nano[1] else None
 
     def _find(self, key: object, compute: Callable[[], T]) -> T:
         """Return a comparison that is computed once."""

@@ -22,7 +22,7 @@ from ..predict.compile.worker import compile_step
 from ..workload.capture.load import compute_entry_key, read_entry, write_entry
 from ..workload.capture.tracing_process import LoweredStep, lower_step
 from ..workload.reference import parse_reference
-from .sharding import UNSHARDED
+from .memory import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -38,20 +38,14 @@ LENGTH: Mapping[str, Any] = dict.fromkeys(("samples", "epochs", "steps", "compil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCompiler:
-    """Compiler of steps for the accelerators of a selection.
+    """Compiler of steps for the accelerators of a selection."""
 
-    Args:
-        tell: Progress callback with the accelerator, the number of finished compilations and the total.
-        warn: Callback that receives one line for each failed compilation.
-    """
-
+    # Progress callback with the accelerator, the number of finished compilations and the total
     tell: Callable[[str, int, int], None] = lambda accelerator, done, total: None
-    warn: Callable[[str], None] = lambda line: None
+    warn: Callable[[str], None] = lambda line: None  # callback that receives one line for each failed compilation
 
     def require_compilable(self, question: Question, model: Any) -> None:
-        """Raise UsageError unless accelerators and a MODEL reference are named (each compilation takes 30 s), and
-        nothing is sharded.
-        """
+        """Raise UsageError unless accelerators and a MODEL reference are named, and nothing is sharded."""
         if not question.filters.accelerators:
             raise UsageError(
                 "`--compile` needs at least one `--accelerator`: each takes half a minute or more",

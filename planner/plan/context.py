@@ -1,4 +1,4 @@
-"""Context of an estimate: catalog, traced model and predictor."""
+"""Context of an estimate: catalog, traced model and predictor, and the distribution in the user's script."""
 
 from __future__ import annotations
 
@@ -12,20 +12,146 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError
-from ..predict.sharding import find_tensor_ways
+from ..offers.aliases import parse_kinetic_name
+from ..predict.sharding import Sharding, find_tensor_ways, format_sharding
 from ..records import parse_json
-from .own_machine import add_measurements, load_own_step
-from .question import EstimateContext
-from .script_layout import select_mesh_offers, trace_as_distributed
-from .select import select
-from .stated_times import build_stated_rows, parse_step_times
+from ..workload.reference import SCRIPT_SUFFIXES
+from .device_estimate import count_mesh_devices
+from .measured_steps import add_measurements, build_stated_rows, load_own_step, parse_step_times
+from .memory import UNSHARDED
+from .question import EstimateContext, select
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..predict.from_profile.predictor import ProfileRow
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
+    from .question import Filters, OfferContext, Question, Selection
     from .request import ResolvedRequest
+
+
+AS_LAID_OUT = (Sharding.SCRIPT,)
+
+
+def follow_script(question: Question, workload: Workload) -> Question:
+    """Return a question with the script's distribution where the user stated none.
+
+    Keras divides the batch of `fit()` over all devices, so that training stays the same, unless the script
+    multiplies it with their number. Predictions do not depend on their batch: each device keeps it.
+    """
+    layout = workload.layout
+    keeps = layout.keeps_batch if layout is not None else workload.mode == "infer"
+    as_script = UNSHARDED if layout is None or layout.is_data_parallel else AS_LAID_OUT
+    return replace(
+        question,
+        scaling=question.scaling or ("weak" if keeps else "strong"),
+        shard=as_script if question.shard is None else question.shard,
+    )
+
+
+def uses_one_device(question: Question, workload: Workload) -> bool:
+    """Return whether the work uses one device: a script that distributes nothing, nor is asked how it would be."""
+    is_script = workload.model.partition("?")[0].endswith(SCRIPT_SUFFIXES)
+    is_asked = question.scaling is not None or question.shard is not None
+    return is_script and workload.layout is None and not workload.distribution and not is_asked
+
+
+def limit_to_one_device(selected: OfferContext) -> OfferContext:
+    """Return one device of an offer's machine, with its whole host."""
+    if selected.offer.devices <= 1:
+        return selected
+    return selected._replace(offer=replace(selected.offer, devices=1.0, hosts=1), links=None)
+
+
+def trace_as_distributed(
+    workload: Workload, question: Question, options: WorkloadOptions, trace: Callable[..., Workload]
+) -> tuple[Workload, WorkloadOptions]:
+    """Return a script that distributes its model as traced on the wanted devices, and the options for it.
+
+    A layout that takes all devices divides variables by their number, which `--devices` states. `trace` traces the
+    script with other `options`.
+    """
+    layout = workload.layout
+    counts = [int(count) for count in question.filters.devices if count == int(count) and count > 1]
+    takes_all = layout is not None and layout.takes_all and not layout.is_data_parallel
+    if takes_all and counts and layout is not None and layout.devices not in counts:
+        workload = trace(options=replace(options, devices=max(counts)))
+    note, known = _describe_distribution(question, workload), workload.layout
+    options = replace(options, devices=None if known is None else known.devices)
+    return replace(workload, notes=(note, *workload.notes)), options
+
+
+def select_mesh_offers(selection: Selection, filters: Filters, workload: Workload) -> Selection:
+    """Return the offers with as many devices as the script's mesh, unless the user chose their number.
+
+    Raises:
+        NoAnswerError: No selected offer has so many.
+    """
+    layout = workload.layout
+    if layout is None or filters.devices or (layout.takes_all and layout.is_data_parallel):
+        return selection
+    left = tuple(one for one in selection.offers if count_mesh_devices(one.offer) == layout.devices)
+    if not left:
+        raise NoAnswerError(
+            f"`{workload.model}` distributes its model over {layout.devices} devices, which none of the selected "
+            "offers has",
+            hint="select other offers, or add `--devices N` for the number to plan with",
+        )
+    return replace(selection, offers=left)
+
+
+def select_named_machines(context: EstimateContext, filters: Filters) -> EstimateContext:
+    """Return a context with Google's machines that `@kinetic.run` names alone, unless the user chose offers."""
+    workload, selection = context.workload, context.selection
+    named = {name: machine for name in workload.named_machines if (machine := parse_kinetic_name(name))}
+    if not named or filters.accelerators or filters.providers or filters.devices:
+        return context
+    wanted = {(*machine, "spot" if name.endswith(":spot") else "on_demand") for name, machine in named.items()}
+
+    def is_named(offer: Offer) -> bool:
+        kinds = (offer.purchase,) if filters.purchase == "any" else ("on_demand", "spot")
+        return offer.provider == "gcp" and any(
+            (offer.accelerator, offer.devices, kind) in wanted for kind in kinds
+        )
+
+    left = tuple(one for one in selection.offers if is_named(one.offer))
+    names = ", ".join(f"`{name}`" for name in named)
+    note = (
+        f"planned for what `@kinetic.run` names, {names} at Google Cloud; for other machines: `--accelerator NAME`"
+    )
+    if not left:
+        left, note = selection.offers, f"no selected offer is what `@kinetic.run` names, {names}"
+    workload = replace(workload, notes=(*workload.notes, note))
+    return replace(context, workload=workload, selection=replace(selection, offers=left))
+
+
+def _describe_distribution(question: Question, workload: Workload) -> str:
+    """Return a sentence on what of the script's distribution is followed; empty if it has none."""
+    layout = workload.layout
+    if layout is None:
+        return ""
+    followed = follow_script(question, workload)
+    over = f"{layout.devices} devices"
+    if layout.takes_all:
+        planned = f"all devices, planned for {layout.devices},"
+        over = "all devices of each offer" if layout.is_data_parallel else planned
+    name = f"the script's {workload.distribution} over {over}"
+    if question.shard is not None and not layout.is_data_parallel:
+        return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
+    counts = question.filters.devices
+    on_others = bool(counts) and layout.devices not in counts and not layout.takes_all
+    kept = f"{'they share' if followed.scaling == 'strong' else 'each keeps'} a batch of {workload.batch_size}"
+    if layout.is_data_parallel:
+        where = "is planned on the numbers of `--devices`" if on_others else "is followed"
+        return f"{name} {where}: each holds the whole model, and {kept}"
+    if on_others:
+        return f"{name} is not known on the numbers of `--devices`"
+    held, whole = layout.each.parameters, layout.whole.parameters
+    return (
+        f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
+        f"gradients; replicas of the model: {layout.replicas}, and {kept}"
+    )
 
 
 def build_context(
@@ -35,10 +161,7 @@ def build_context(
     script_arguments: Sequence[str] = (),
     compiling: StepCompiler | None = None,
 ) -> EstimateContext:
-    """Build the context of an estimate; the arguments are those of ``estimate_model``.
-
-    Filters and catalog are checked before the model is traced, which takes longer.
-    """
+    """Build the context of an estimate: filters and catalog first, then the trace, which takes longer."""
     from ..predict.predictor import Predictor
 
     question, catalog = asked.question, asked.catalog
@@ -83,7 +206,7 @@ def build_context(
     with_memory = compiling.wrap_predictor(
         predictor,
         workload,
-        accelerators=context.selection.accelerators,
+        accelerators=[one.accelerator for one in context.selection.offers if one.accelerator is not None],
         model=model,
         options=options,
         argv=script_arguments,

@@ -84,17 +84,11 @@ Bounds = tuple[float, float, float]
 
 
 class Currency(Frozen):
-    """Currency in which amounts are shown.
+    """Currency in which amounts are shown."""
 
-    Args:
-        code: Three-letter code (ISO 4217).
-        per_usd: Units of the currency per US dollar.
-        source: Source and date of the exchange rate.
-    """
-
-    code: str = "USD"
-    per_usd: Decimal = Decimal(1)
-    source: str = ""
+    code: str = "USD"  # three-letter code (ISO 4217)
+    per_usd: Decimal = Decimal(1)  # units of the currency per US dollar
+    source: str = ""  # source and date of the exchange rate
 
     def of_usd(self, usd: Decimal) -> Decimal:
         """Convert an amount in US dollars exactly."""
@@ -142,25 +136,15 @@ USD = Currency()
 
 
 class CostTerms(Frozen):
-    """Costs and assumptions besides the price of the machine.
+    """Costs and assumptions besides the price of the machine."""
 
-    Args:
-        costs: Cost rows of the catalog; None counts the training alone.
-        overrides: Values stated by the user, by key.
-        discounts: Negotiated discounts.
-        tax: Tax on the whole bill; None for no tax.
-        currency: Currency in which amounts are shown.
-        today: Date on which discounts must be valid.
-        notebook_plans: Plans that the user pays for anyway.
-    """
-
-    costs: Costs | None = None
-    overrides: Mapping[str, float] = field(default_factory=dict)
-    discounts: tuple[Discount, ...] = ()
-    tax: Tax | None = None
-    currency: Currency = USD
-    today: date = date.min
-    notebook_plans: tuple[str, ...] = ()
+    costs: Costs | None = None  # cost rows of the catalog; None counts the training alone
+    overrides: Mapping[str, float] = field(default_factory=dict)  # values stated by the user, by key
+    discounts: tuple[Discount, ...] = ()  # negotiated discounts
+    tax: Tax | None = None  # tax on the whole bill; None for no tax
+    currency: Currency = USD  # currency in which amounts are shown
+    today: date = date.min  # date on which discounts must be valid
+    notebook_plans: tuple[str, ...] = ()  # plans that the user pays for anyway
 
     def given(self, key: str) -> float | None:
         """Return the user's value of a key, or None."""

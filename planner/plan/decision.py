@@ -1,28 +1,179 @@
-"""Decision of what to take: the least total of what can be had, with its alternatives, in a few sentences."""
+"""Decision of what to take: the least total of what can be had, with its alternatives, in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..offers.clouds import NOTEBOOKS, TITLES, find_tier
 from ..offers.rows import CPU
 from ..predict.step_time import NoPrediction
-from ..units import GIB, SECONDS_PER_HOUR, format_device, format_duration
-from .decision_words import DecisionWords
+from ..units import (
+    GIB,
+    SECONDS_PER_HOUR,
+    Interval,
+    format_device,
+    format_duration,
+    format_duration_range,
+    format_short,
+)
 from .estimate import Decision
 from .question import PARTIAL_HINT
 from .ranking import Bounds, compute_cost_bounds, compute_time_bounds, find_first
+from .timeline import TRAINING
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import Currency
-    from .device_estimate import DeviceEstimate
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
     from .offer_table import OfferTable
     from .question import Question
     from .ranking import Floats, Mask, Rows
+
+
+NAMED_BY = ("provider", "instance_type", "accelerator", "devices", "purchase")
+MOSTLY = 0.5  # share of a doubt from which one assumption is named [-]
+PAID_PLANS = ("pro-plus", "pro")
+# What replaces the assumption behind a phase of a run, or measures the steps themselves.
+SETTLED_BY: Mapping[str, str] = {
+    "boot": "--assume boot_s=90",
+    "driver and image": "--assume setup_s=120",
+    "data download": "--assume download_mb_per_s=200",
+    "compile": "--assume compile_s=60",
+    "checkpoints": "--assume checkpoint_every_s=1800",
+    TRAINING: "`gpuplan profile` there",
+}
+
+
+def name_machine(*, provider: str, instance_type: str, accelerator: str, devices: float, purchase: str) -> str:
+    """Return an offer as one speaks of it.
+
+    Example:
+        >>> t4 = {"accelerator": "T4", "devices": 1.0, "purchase": "spot"}
+        >>> name_machine(provider="aws", instance_type="g4dn.xlarge", **t4)
+        'T4 on AWS spot'
+        >>> name_machine(provider="colab", instance_type="colab-pro-plus-t4", **t4)
+        'Colab T4 (pro-plus)'
+    """
+    device, place = format_device(accelerator, devices), TITLES.get(provider, provider)
+    if provider == "local":
+        return f"this {device}"
+    if provider == "own":
+        return f"your {instance_type}"
+    if provider in NOTEBOOKS:
+        plan = next((f" ({plan})" for plan in PAID_PLANS if instance_type.startswith(f"{provider}-{plan}-")), "")
+        return f"{place} {device}{plan}"
+    tier = find_tier(instance_type)
+    return " ".join(filter(None, (device, "on", place, tier, "spot" if purchase == "spot" else "")))
+
+
+def describe_misfit(estimate: Estimate) -> str:
+    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty."""
+    workload = estimate.workload
+    devices = [estimate.offers[index] for index in estimate.best_per_devices()]
+    known = [one for one in devices if one.device_estimate.memory.fits is not None]
+    if workload.mode != "train" or not known or any(one.device_estimate.memory.fits for one in known):
+        return ""
+    largest = max(known, key=lambda one: one.device_estimate.memory.available_bytes or 0)
+    memory, kinds = largest.device_estimate.memory, {one.offer.accelerator for one in known}
+    where = f"a {largest.offer.accelerator}" if len(kinds) == 1 else f"any of {len(kinds)} accelerators"
+    most = "" if len(kinds) == 1 else f" of a {largest.offer.accelerator}"
+    needed, available = memory.needed_bytes / GIB, (memory.available_bytes or 0) / GIB
+    fitting = f"; batch {memory.largest_batch_size:,} does" if memory.largest_batch_size else ""
+    return (
+        f"Batch {workload.batch_size:,} does not fit {where}: "
+        f"it needs {needed:,.1f} of {available:,.1f} GiB{most}{fitting}."
+    )
+
+
+def name_offer(offer: Offer) -> str:
+    """Return an offer of the catalog as one speaks of it."""
+    return name_machine(**{key: getattr(offer, key) for key in NAMED_BY})
+
+
+def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
+    """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
+    if usd.high == 0 or not with_range:
+        return "free" if usd.high == 0 else currency.format_amount(usd.mid)
+    return currency.format_spread(usd.low, usd.mid, usd.high)
+
+
+class DecisionWords(NamedTuple):
+    """Formats of offers and amounts in one currency, by run or by sample."""
+
+    offers: Sequence[OfferEstimate]
+    currency: Currency
+    workload: Workload
+
+    def take(self, row: int, chance: float | None) -> str:
+        """Return what to take: with its probability, if that is not sure."""
+        one = self.offers[row]
+        if marks := self.marks(one):
+            train_s = one.device_estimate.train_time_s
+            time = self.time(one) if train_s is None else f"{format_duration_range(train_s)} of training"
+            return f"{one.offer.accelerator}: {marks}. If you own one: {time}."
+        if one.offer.provider == "local":
+            here = "Train it here" if self.workload.mode == "train" else "Run it here"
+            head = here if chance is None else f"Likely ({100 * chance:.0f} %) here"
+            return f"{head}: {self.time(one, with_range=True)}, {self.cost(one)}."
+        head = "Take" if chance is None else f"Likely ({100 * chance:.0f} %):"
+        text = self.describe(row, with_range=True)
+        return f"{head} {text.replace(', ', ': ', 1) if chance is None else text}."
+
+    def marks(self, one: OfferEstimate) -> str:
+        """Return why an offer that was asked for by name cannot be had or used as it is; empty for no reason."""
+        ended = "it can no longer be rented" if one.selected.availability == "retired" else ""
+        if one.device_estimate.runs is not False:
+            return ended
+        return ", and ".join(filter(None, (ended, one.device_estimate.compatibility.partition(":")[0])))
+
+    def describe(self, row: int, *, with_range: bool = False, with_cost: bool = True) -> str:
+        """Return name, cost and time of an offer."""
+        one = self.offers[row]
+        parts = (self.cost(one, with_range=with_range) if with_cost else "", self.time(one, with_range=with_range))
+        return ", ".join(filter(None, (name_offer(one.offer), *parts)))
+
+    def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
+        """Return the cost of a run, or of a million samples."""
+        if one.bill is None:
+            each = one.usd_per_million_samples
+            return "free" if not each else f"{self.currency.format_amount(float(each))} per million samples"
+        return format_cost(one.bill.usd, self.currency, with_range=with_range)
+
+    def time(self, one: OfferEstimate, *, with_range: bool = False) -> str:
+        """Return the time of a run with its sessions, or the samples per second."""
+        run_s: Interval | None = one.run_time_s
+        if run_s is None:
+            rate = one.samples_per_s
+            return "" if rate is None else f"{format_short(rate.mid)} samples/s"
+        text = format_duration_range(run_s) if with_range else format_duration(run_s.mid)
+        return text if (one.sessions or 1) == 1 else f"{text} in {one.sessions:,} sessions"
+
+    def changes(self, row: int) -> str:
+        """Return how the planned training differs from the one that was asked for; empty for not at all."""
+        estimate, asked = self.offers[row].device_estimate, self.workload.batch_size
+        size = estimate.run.global_batch_size
+        parts = []
+        if self.workload.mode == "train" and size != asked:
+            parts.append(f"Global batch {size:,} instead of {asked:,}: another training.")
+        if estimate.changes:
+            parts.append(f"It {estimate.changes}.")
+        return " ".join(parts)
+
+    def doubt(self, row: int) -> str:
+        """Return the assumption that makes most of the doubt about a time, and what settles it; empty for none."""
+        timeline = self.offers[row].timeline
+        if timeline is None:
+            return ""
+        spread_s = {phase.item: phase.time_s.high - phase.time_s.mid for phase in timeline.phases}
+        item = max(spread_s, key=lambda name: spread_s[name])
+        if item not in SETTLED_BY or spread_s[item] < MOSTLY * sum(spread_s.values()):
+            return ""
+        return f"Most of the doubt is the {item}: {SETTLED_BY[item]} settles it."
 
 
 SURE, LIKELY = 0.9, 0.5  # least probabilities of what is taken, and of what is taken with a warning [-]
@@ -36,14 +187,7 @@ RANGE_OF_VALUES = (0.5, 2.0)  # plausible values of hours, relative to the state
 
 
 def decide(offers: OfferTable, question: Question, *, workload: Workload, currency: Currency) -> Decision:
-    """Return the decision on ranked offers.
-
-    Args:
-        offers: Offers in order.
-        question: Deadline, budget, and values of the user's and the waiting hours.
-        workload: Workload of the run.
-        currency: Currency of the sentences.
-    """
+    """Return the decision on ranked offers."""
     if question.refuses(workload):
         return Decision(lines=(workload.why_partial,), hint=PARTIAL_HINT)
     options = _Options.of(offers, question, _leave_out_guesses(offers))
@@ -51,14 +195,12 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
     words = DecisionWords(offers, currency, workload)
     if taken is None:
         return _explain_nothing(options, question, words)
-    chance = options.chance_of(taken)
+    chance = float(options.chance[options.rows == taken][0])
     is_had = not words.marks(offers[taken])
     kept = options.rows[(options.chance >= SURE) & is_had]  # beside what is gone, nothing else is offered
     picks = Decision(
         recommended=taken,
-        free=_find_free(options, kept, taken),
-        cheaper=_find_cheaper(options, kept, taken),
-        faster=_find_faster(options, kept, taken),
+        **_find_alternatives(options, kept, taken),
         probability=chance if question.has_limits else None,
         values=_name_values(options, kept, taken, question),
         kept=tuple(options.rows[options.chance >= min(SURE, chance)].tolist()),
@@ -121,10 +263,6 @@ class _Options(NamedTuple):
             return best
         return self.best(self.rows[self.chance == most])
 
-    def chance_of(self, row: int) -> float:
-        """Return the probability that an option keeps deadline and budget."""
-        return float(self.chance[self.rows == row][0])
-
 
 def compute_chances(limit: float, bounds: Bounds) -> Floats:
     """Return the probability of at most a limit, log-normal on either side through 80 % intervals [-].
@@ -150,25 +288,22 @@ def compute_chances(limit: float, bounds: Bounds) -> Floats:
     return np.array([0.5 * (1.0 + math.erf(score / math.sqrt(2.0))) for score in scores.tolist()])
 
 
-def _find_free(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best free option, unless a free one is taken."""
-    is_free = options.offers.is_free
-    return None if is_free[taken] else options.best(kept[is_free[kept]])
+def _find_alternatives(options: _Options, kept: Rows, taken: int) -> dict[str, Any]:
+    """Return the best free option, the best paid one of clearly less money, and the best that ends clearly sooner.
 
-
-def _find_cheaper(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best option of clearly less money; None if it is free."""
-    usd, cost = options.offers.cost_usd[taken], options.offers.cost_usd[kept]
-    best = options.best(kept[(cost <= CHEAPER_SHARE * usd) & (usd - cost >= CHEAPER_USD)])
-    return None if best is None or options.offers.is_free[best] else best
-
-
-def _find_faster(options: _Options, kept: Rows, taken: int) -> int | None:
-    """Return the best option that ends clearly sooner, at a reasonable price of an hour saved."""
-    time_s, cost_usd = options.offers.time_s, options.offers.cost_usd
-    saved_s, extra = time_s[taken] - time_s[kept], cost_usd[kept] - cost_usd[taken]
+    None is free if a free one is taken; an hour saved has a reasonable price.
+    """
+    time_s, cost_usd, is_free = options.offers.time_s, options.offers.cost_usd, options.offers.is_free
+    saved_usd, saved_s = cost_usd[taken] - cost_usd[kept], time_s[taken] - time_s[kept]
+    is_cheaper = (cost_usd[kept] <= CHEAPER_SHARE * cost_usd[taken]) & (saved_usd >= CHEAPER_USD)
     is_faster = (saved_s >= FASTER_S) & (time_s[kept] <= FASTER_SHARE * time_s[taken])
-    return options.best(kept[is_faster & (extra <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR)])
+    is_worth_it = -saved_usd <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR
+    cheaper = options.best(kept[is_cheaper])
+    return {
+        "free": None if is_free[taken] else options.best(kept[is_free[kept]]),
+        "cheaper": None if cheaper is None or is_free[cheaper] else cheaper,
+        "faster": options.best(kept[is_faster & is_worth_it]),
+    }
 
 
 def _explain_staying(options: _Options, kept: Rows, taken: int) -> str:
@@ -233,7 +368,16 @@ def _explain_obstacle(offers: OfferTable, workload: Workload) -> tuple[str, str 
         needed = f"it needs {sizes[0].needed_bytes / GIB:.1f} GiB a device"
         what = f"`{workload.model}` at batch size {workload.batch_size}"
         largest = max(size.largest_batch_size or 0 for size in sizes)
-        hint = f"try `--batch-size {largest}` or less" if largest else _name_remedy(offers, estimates)
+        ways = (
+            f"on {format_device(context.offer.accelerator, context.offer.devices)}, {way.remedy}"
+            for context, one in zip(offers.contexts, estimates, strict=True)
+            for way in one.remedies
+            if way.fits
+        )
+        hint = f"try `--batch-size {largest}` or less"
+        if not largest:
+            way = next(ways, "try `--precision bfloat16`, or devices with more memory")
+            hint = f"not even one sample fits: {way}"
         return f"{what} fits on none of {len(sizes)} offers: {needed}", hint
     pairs = zip(offers.contexts, estimates, strict=True)
     fitting = [(one.offer.devices, estimate) for one, estimate in pairs if estimate.memory.fits is not False]
@@ -252,17 +396,6 @@ def _explain_obstacle(offers: OfferTable, workload: Workload) -> tuple[str, str 
         return f"{workload.model} uses one device, and {rented}", None
     what = f"{workload.model} at batch {workload.batch_size}"
     return f"no offer that can be had runs {what} in a known time at a known price", None
-
-
-def _name_remedy(offers: OfferTable, estimates: Sequence[DeviceEstimate]) -> str:
-    """Return the first change with which a step of which not even one sample fits does fit."""
-    ways = (
-        f"on {format_device(context.offer.accelerator, context.offer.devices)}, {way.remedy}"
-        for context, one in zip(offers.contexts, estimates, strict=True)
-        for way in one.remedies
-        if way.fits
-    )
-    return f"not even one sample fits: {next(ways, 'try `--precision bfloat16`, or devices with more memory')}"
 
 
 def _explain_quota(offers: OfferTable, question: Question, taken: int, words: DecisionWords) -> str:

@@ -1,20 +1,98 @@
-"""Estimate of a workload on a kind and number of devices, independent of the provider."""
+"""Estimate of a workload on a kind and number of devices, whatever their provider, and the length of its run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..estimate_document import OWN_KEYS
+from ..predict.executed_ops import CORES_PER_CHIP
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..records import Frozen, round_floats, to_plain
 from ..units import Interval
-from .fitting import describe_changes
-from .memory import MemoryVerdict, Remedy, memory_note
-from .run_length import RunLength
+from .memory import MemoryVerdict, Remedy, describe_changes, memory_note
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..workload.model import Workload
+
+
+class RunLength(Frozen):
+    """Length of a run on a number of devices."""
+
+    replicas: int  # data-parallel copies of the model [-]
+    global_batch_size: int  # samples of a step over all devices [-]
+    steps: int | None  # optimizer steps of the whole run; None if unknown [-]
+    note: str = ""  # assumption to show to the user; empty for none
+
+
+def count_replicas(devices: float) -> int:
+    """Return the number of data-parallel copies of the model: one per whole device, at least one [-].
+
+    Example:
+        >>> count_replicas(8.0), count_replicas(0.25)
+        (8, 1)
+    """
+    return max(1, math.floor(devices))
+
+
+def count_mesh_devices(offer: Offer) -> float:
+    """Return the number of devices that a script sees on a machine; a chip of TPU v2 or v3 is two [-]."""
+    return offer.devices * CORES_PER_CHIP.get(offer.accelerator, 1)
+
+
+# Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that
+# training is the same step by step on any number of them.
+ScalingMode = Literal["weak", "strong"]
+
+
+def compute_run_length(
+    workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
+) -> RunLength:
+    """Return the run on some devices: each keeps its batch, or they share one, in as many steps as one device.
+
+    Steps that agree with samples and epochs are counted from the epochs, with the incomplete last batch of each.
+    Less than one device is a share of a GPU; `sharers` names the units that share the batch, for messages.
+    """
+    replicas, batch_size = count_replicas(devices), workload.batch_size
+    copies = replicas if scaling == "weak" else 1
+    samples, epochs, steps, note = workload.samples, workload.epochs, workload.steps, ""
+    if samples is not None and epochs is not None and steps in (None, -(-samples // batch_size) * epochs):
+        steps = -(-samples // (batch_size * copies)) * epochs
+    elif steps is not None and copies > 1:
+        shared = -(-steps // copies)
+        note = f"{steps} steps on one device are {shared} on {copies}: the same number of samples"
+        steps = shared
+    if replicas > copies:
+        each = -(-batch_size // replicas)
+        note = f"a batch of {batch_size} shared by {replicas} {sharers}: {each} samples each"
+    return RunLength(replicas=replicas, global_batch_size=batch_size * copies, steps=steps, note=note)
+
+
+def with_total_epochs(workload: Workload, epochs: int) -> Workload:
+    """Return the workload with another number of epochs in all, divided among its phases as before.
+
+    The ends of the phases are rounded to whole epochs. Calls of `evaluate()` and `predict()` stay.
+    """
+    before = workload.total_epochs
+    if not before or epochs == before:
+        return workload
+    scaled, passed, begun = {}, 0, 0
+    for one in workload.phases:
+        own = one.epochs or 0
+        passed += own
+        end = (2 * epochs * passed + before) // (2 * before)
+        steps = None if one.steps is None or not own else -(-one.steps * (end - begun) // own)
+        scaled[one.fit_call] = replace(one, epochs=end - begun, steps=steps)
+        begun = end
+    main = scaled[workload.fit_call]
+    further = tuple(scaled[one.fit_call] for one in workload.further)
+    return replace(workload, epochs=main.epochs, steps=main.steps, further=further)
+
 
 WHY: Mapping[str, str] = {
     "compute": "arithmetic: more FLOP/s or a lower precision helps",
@@ -26,17 +104,11 @@ WHY: Mapping[str, str] = {
 
 
 class StepBottleneck(Frozen):
-    """Bottleneck of a step on some devices.
+    """Bottleneck of a step on some devices."""
 
-    Args:
-        name: Limiter of the step, or `memory` if the step does not fit.
-        share: Share of the step time; None if unknown [-].
-        why: Sentence on the bottleneck and on what would help.
-    """
-
-    name: str
-    share: float | None
-    why: str
+    name: str  # limiter of the step, or `memory` if the step does not fit
+    share: float | None  # share of the step time; None if unknown [-]
+    why: str  # sentence on the bottleneck and on what would help
 
 
 class DeviceEstimate(Frozen):
@@ -155,6 +227,15 @@ class DeviceEstimate(Frozen):
         step = self.step_time if isinstance(self.step_time, StepTime) else None
         limit, memory, parts = self.bottleneck, self.memory, self.memory_parts
         is_whole = self.sharding == Sharding.NONE  # memory as in `workload.memory_parts_bytes`
+        phases = [
+            {
+                "step_time_s": to_plain(one.step_time_s),
+                "steps": one.run.steps,
+                "train_time_s": to_plain(one.train_time_s),
+                "memory_bytes": one.memory.needed_bytes,
+            }
+            for one in self.phases
+        ]
         return {
             "step_time_s": to_plain(step.time_s) if step else None,
             "steps": self.run.steps,
@@ -180,7 +261,7 @@ class DeviceEstimate(Frozen):
             "limiter_share": limit.share if limit else None,
             "limiter_why": limit.why if limit else None,
             **({} if is_whole or parts is None else {"memory_parts_bytes": dict(parts)}),
-            **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
+            **({"phases": phases} if phases else {}),
             "notes": list(self.notes),
         }
 
@@ -194,14 +275,6 @@ class DeviceEstimate(Frozen):
     def own_json(self) -> dict[str, Any]:
         """Members of the entry that each offer has too."""
         return {key: self.entry_json[key] for key in OWN_KEYS}
-
-    def _phase_json(self) -> dict[str, Any]:
-        return {
-            "step_time_s": to_plain(self.step_time_s),
-            "steps": self.run.steps,
-            "train_time_s": to_plain(self.train_time_s),
-            "memory_bytes": self.memory.needed_bytes,
-        }
 
 
 def _divide(amount: float, time_s: Interval) -> Interval:

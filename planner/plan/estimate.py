@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NoAnswerError
 from ..estimate_document import SharedFacts
 from ..records import Frozen, round_floats, to_plain
 from .cost_terms import CostTerms
@@ -13,23 +14,18 @@ from .memory import memory_parts
 from .offer_table import OfferTable
 
 if TYPE_CHECKING:
-    from ..predict.breakdown import StepBreakdown
     from ..units import Interval
     from ..workload.model import Workload
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
-    from .select import OfferContext
+    from .question import OfferContext
 
 
 class Crossover(Frozen):
-    """A number of epochs or runs from which another alternative is the cheapest.
+    """A number of epochs or runs from which another alternative is the cheapest."""
 
-    Args:
-        at: The first such number [-].
-        before, to: Names of the alternatives.
-    """
-
-    at: int
+    at: int  # the first such number [-]
+    # before, to: names of the alternatives
     before: str
     to: str
 
@@ -39,17 +35,11 @@ class Crossover(Frozen):
 
 
 class BudgetEpochs(Frozen):
-    """Epochs that a budget buys.
+    """Epochs that a budget buys."""
 
-    Args:
-        offer: Position of the offer in ``Estimate.offers``.
-        epochs: At the high end of the cost, at its centre and at its low end [-].
-        sentence: The number with its range, and the machine.
-    """
-
-    offer: int
-    epochs: Interval
-    sentence: str
+    offer: int  # position of the offer in ``Estimate.offers``
+    epochs: Interval  # at the high end of the cost, at its centre and at its low end [-]
+    sentence: str  # the number with its range, and the machine
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -127,7 +117,7 @@ class Estimate(Frozen):
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
         version: Version of gpuplan.
-        details: Details of a report; None unless requested.
+        details: Details of a report as JSON; None unless requested.
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
@@ -143,7 +133,7 @@ class Estimate(Frozen):
     terms: CostTerms
     catalog_as_of: str | None
     version: str
-    details: ReportDetails | None = None
+    details: dict[str, Any] | None = None
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
@@ -163,21 +153,13 @@ class Estimate(Frozen):
         return offers.contexts if isinstance(offers, OfferTable) else [one.selected for one in offers]
 
     def best_per_devices(self) -> tuple[int, ...]:
-        """Return the position of the best offer of each kind and number of devices, best first.
-
-        The user's own machine counts as a kind of its own.
-        """
+        """Return the best row of each kind and number of devices, best first; the own machine is its own kind."""
         first: dict[tuple[str, float, bool], int] = {}
         offers = self.offers
         for index in offers.first_rows() if isinstance(offers, OfferTable) else range(len(offers)):
             offer = self.offers[index].offer
             first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
         return tuple(first.values())
-
-    @property
-    def has_best_batches(self) -> bool:
-        """Whether an offer has a second plan at a larger batch; False for a table, which is priced without."""
-        return not isinstance(self.offers, OfferTable) and any(one.best_batch for one in self.offers)
 
     @property
     def has_serving(self) -> bool:
@@ -191,16 +173,25 @@ class Estimate(Frozen):
             breakdown: Whether each offer has its itemized bill, forecast of preemptions and comparison with one
                 device. A plan has the forecasts in any case: a launch needs them.
         """
-        facts, spot = SharedFacts(), self.details is not None
+        facts, spot, work = SharedFacts(), self.details is not None, self.workload
         offers = [one.entry_json(facts, breakdown=breakdown, spot=spot) for one in self.offers]
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
-            "workload": _workload_json(self.workload),
+            "workload": {
+                **{key: getattr(work, key) for key in STATED_KEYS},
+                "epochs": work.total_epochs,
+                "steps": work.total_steps,
+                **{key: getattr(work, key) for key in SIZE_KEYS},
+                "memory": {part: size for part, size in asdict(work.memory).items() if size is not None},
+                "memory_parts_bytes": memory_parts(work),
+                "notes": list(work.notes),
+                "versions": dict(work.versions),
+            },
             "phases": self.phases_json(),
-            "unplanned": list(self.workload.unplanned),
+            "unplanned": list(work.unplanned),
             "devices": facts.devices,
             "price_sources": facts.price_sources,
             "offers": offers,
@@ -208,15 +199,26 @@ class Estimate(Frozen):
             "decision": self.decision_json(),
             "input": self.input_json(),
             "budget_epochs": to_plain(self.budget_epochs),
-            "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "unmodelled": [asdict(unmodelled) for unmodelled in work.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
-            **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+            **({} if self.details is None else {"details": self.details}),
         }
 
     def phases_json(self) -> list[dict[str, Any]]:
-        """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
-        return [_phase_json(one) for one in self.workload.phases]
+        """Return `phases[]`: equal calls of `fit()` in the order of the script, with the length of one."""
+        return [
+            {
+                "epochs": None if one.epochs is None else one.epochs // one.calls,
+                "steps": None if one.steps is None else one.steps // one.calls,
+                "times": one.calls,
+                "total_epochs": one.epochs,
+                "total_steps": one.steps,
+                **{key: getattr(one, key) for key in PHASE_KEYS},
+                "passes": to_plain(one.passes),
+            }
+            for one in self.workload.phases
+        ]
 
     def decision_json(self) -> dict[str, Any]:
         """Return the decision, each offer in it with its time and cost."""
@@ -229,10 +231,7 @@ class Estimate(Frozen):
         }
 
     def input_json(self) -> dict[str, Any]:
-        """Return the rate of the input of the longest phase, and the one that the recommended devices could take.
-
-        Without a recommendation, it is that of the cheapest ones.
-        """
+        """Return the input's rate in the longest phase, and what the recommended (or cheapest) devices take."""
         measured, stated = self.workload.input, self.options.get("feed")
         cheapest, needed_per_s = self.recommendation.cheapest, None
         one = self.offers[cheapest] if self.taken is None and cheapest is not None else self.taken
@@ -271,18 +270,9 @@ class Estimate(Frozen):
         """Return each recommended offer by position and by name."""
         chosen = self.recommendation
         single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
-        margin, sensitivity = chosen.sensitivity, None
-        if margin is not None:
-            sensitivity = {
-                "runner_up": self._reference(margin.runner_up),
-                "price_percent": 100 * margin.price_share,
-                "step_time_percent": 100 * margin.step_time_share,
-                "certain": margin.certain,
-            }
         return {
             **{name: self._reference(getattr(chosen, name)) for name in single},
             "pareto": [self._reference(index) for index in chosen.pareto],
-            "sensitivity": sensitivity,
         }
 
     def _reference(self, index: int | None) -> dict[str, Any] | None:
@@ -293,81 +283,10 @@ class Estimate(Frozen):
         return {"offer": index, **{key: getattr(offer, key) for key in REFERENCE_KEYS}}
 
 
-def _workload_json(workload: Workload) -> dict[str, Any]:
-    """Return the workload's part of the result, without the table of ops."""
-    return {
-        **{key: getattr(workload, key) for key in STATED_KEYS},
-        "epochs": workload.total_epochs,
-        "steps": workload.total_steps,
-        **{key: getattr(workload, key) for key in SIZE_KEYS},
-        "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
-        "memory_parts_bytes": memory_parts(workload),
-        "notes": list(workload.notes),
-        "versions": dict(workload.versions),
-    }
-
-
-def _phase_json(workload: Workload) -> dict[str, Any]:
-    """Return one entry of `phases[]`: equal calls of `fit()`, with the length of one and their number."""
-    times = workload.calls
-    return {
-        "epochs": None if workload.epochs is None else workload.epochs // times,
-        "steps": None if workload.steps is None else workload.steps // times,
-        "times": times,
-        "total_epochs": workload.epochs,
-        "total_steps": workload.steps,
-        **{key: getattr(workload, key) for key in PHASE_KEYS},
-        "passes": to_plain(workload.passes),
-    }
-
-
-class CostCurve(Frozen):
-    """Cost of one alternative at numbers of epochs.
-
-    Args:
-        name: Name of the alternative in `gpuplan breakeven`.
-        instance_type: Instance type of its offer.
-        points: Epochs, then lower bound, central value and upper bound of the cost [USD].
-    """
-
-    name: str
-    instance_type: str
-    points: tuple[tuple[int, float, float, float], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        keys = ("epochs", "usd_low", "usd", "usd_high")
-        points = [dict(zip(keys, point, strict=True)) for point in self.points]
-        return {"name": self.name, "instance_type": self.instance_type, "points": points}
-
-
-class ReportDetails(Frozen):
-    """The details of an estimate.
-
-    Args:
-        steps: Step breakdowns on one device of a few accelerators.
-        bills: Positions of the offers with itemized bills.
-        curves: Cost against epochs; empty if the run is not given in epochs.
-        crossovers: Points at which another alternative becomes the cheapest.
-        colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
-    """
-
-    steps: tuple[StepBreakdown, ...]
-    bills: tuple[int, ...]
-    curves: tuple[CostCurve, ...] = ()
-    crossovers: tuple[Crossover, ...] = ()
-    colab: tuple[Crossover, ...] = ()
-
-    def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
-        """Return the member `details` of a plan."""
-        billed = ((index, offers[index].bill) for index in self.bills)
-        return {
-            "steps": to_plain(self.steps),
-            "bills": [{"offer": index, "lines": bill.lines_json()} for index, bill in billed if bill is not None],
-            "epochs": [curve.to_json() for curve in self.curves],
-            "turns": [crossover.to_json() for crossover in self.crossovers],
-            "colab": [crossover.to_json() for crossover in self.colab],
-        }
+def explain_no_answer(estimate: Estimate) -> NoAnswerError | None:
+    """Return the error that explains why no offer answers the question, or None if one does."""
+    decision = estimate.decision
+    return None if decision.recommended is not None else NoAnswerError(decision.sentence, hint=decision.hint)
 
 
 class Recommendation(Frozen):
@@ -383,7 +302,6 @@ class Recommendation(Frozen):
         within_budget: Fastest offer that stays within the budget even at its upper bound.
         free: Fastest offer that costs nothing.
         pareto: Pareto-optimal offers in time and cost, fastest first.
-        sensitivity: Changes that would make another offer the cheapest; None if there are none.
     """
 
     cheapest: int | None = None
@@ -392,20 +310,3 @@ class Recommendation(Frozen):
     within_budget: int | None = None
     free: int | None = None
     pareto: tuple[int, ...] = ()
-    sensitivity: Sensitivity | None = None
-
-
-class Sensitivity(Frozen):
-    """Changes after which another machine wins.
-
-    Args:
-        runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
-        price_share: By how much the winner's price may rise until the other is cheaper [-].
-        step_time_share: By how much its steps may be slower [-].
-        certain: Whether the winner is cheaper even at its upper end than the other at its lower end.
-    """
-
-    runner_up: int
-    price_share: float
-    step_time_share: float
-    certain: bool

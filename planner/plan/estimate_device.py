@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..predict.breakdown import compute_peak_time_s
 from ..predict.interconnect import build_host_spec
@@ -14,29 +14,34 @@ from ..predict.sharded_step import add_replicas, scale_to_divided_devices, scale
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
-from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import FitWays, IdentityCache
+from ..records import Frozen
+from ..workload.accumulation import build_accumulation_pass
+from .device_estimate import (
+    DeviceEstimate,
+    RunLength,
+    ScalingMode,
+    combine_phases,
+    compute_run_length,
+    count_mesh_devices,
+    count_replicas,
+)
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
+    UNSHARDED,
     MemoryVerdict,
     available_bytes,
-    compute_batch_bytes,
-    find_remedies,
-    memory_verdict,
-    stated_verdict,
-)
-from .run_length import RunLength, ScalingMode, compute_run_length, count_replicas
-from .script_layout import count_mesh_devices
-from .sharding import (
-    UNSHARDED,
     build_device_workload,
     build_traffic,
-    choose_least_sharding,
+    compute_batch_bytes,
     count_groups,
     divide_update,
+    find_remedies,
     find_sharding_remedy,
+    list_divisors,
     list_memory_parts,
+    memory_verdict,
+    stated_verdict,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +49,63 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
     from ..workload.ops import Op
-    from .select import OfferContext
+    from .question import OfferContext
+
+
+Result = TypeVar("Result")
+
+
+class IdentityCache(Generic[Result]):
+    """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
+
+    def __init__(self) -> None:
+        """Create an empty cache."""
+        self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
+
+    def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
+        """Return the result for an object, of which a reference is kept, and all other inputs, computed once."""
+        place = (id(source), key)
+        if place not in self._known:
+            self._known[place] = (source, build())
+        return self._known[place][1]
+
+
+Resize = Callable[[int], "Workload"]
+
+
+class FitWays(Frozen):
+    """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
+
+    resized: Resize  # as the user runs it, at another batch size
+    recomputed: Resize | None  # with layers that recompute their activations; None if they do so already
+    # The model with the shapes of one of a number of devices that share its products, and its ways; None for not
+    # to be tried
+    divided: Callable[[int], tuple[Workload, FitWays]] | None = None
+    _passes: IdentityCache[Workload] = field(default_factory=IdentityCache)
+
+    def find_step(
+        self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
+    ) -> tuple[Workload, int] | None:
+        """Return the pass and the number of them, the fewest that fit on the device; None if none does."""
+        resize = self.recomputed if recompute else self.resized
+        if resize is None:
+            return None
+        one_pass, *several = list_divisors(whole.batch_size)
+        if recompute and fits(found := self._build_pass(whole, one_pass, resize)):
+            return found, one_pass
+        if not several or not fits(self._build_pass(whole, several[-1], resize)):
+            return None  # smaller passes take no more memory: the others need no trace
+        built = ((self._build_pass(whole, passes, resize), passes) for passes in several)
+        return next((pair for pair in built if fits(pair[0])), None)
+
+    def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
+        """Return one pass of a step, cached per step."""
+
+        def build() -> Workload:
+            smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)
+            return build_accumulation_pass(smaller, passes)
+
+        return self._passes.get(whole, (passes, id(resize)), build)
 
 
 PLAN_COPIES = "`--shard none` plans a copy of the model on each device"
@@ -59,12 +120,7 @@ def predict_step_on_devices(
     each: Workload,
     sharding: Sharding,
 ) -> StepTime | NoPrediction:
-    """Return the step on an offer's devices.
-
-    Args:
-        whole: The model at the batch of one device or replica.
-        each: The work of one device.
-    """
+    """Return the step on an offer's devices: `each` is the work of one, `whole` the model at a replica's batch."""
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
@@ -116,7 +172,6 @@ class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
 
     Args:
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
         resized: Function that returns the workload at another batch size; required for strong scaling.
         shardings: Shardings to try, of which the first that fits is taken.
         ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
@@ -286,6 +341,21 @@ class DeviceEstimator:
             return _check_memory(executed, selected).verdict == "fits"  # with a margin
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
+    """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
+
+    They are in order of increasing sharding. If all that fit need XLA's recomputation, the one of least memory.
+    Predicted times do not decide, since they differ by less than their errors.
+    """
+
+    def rank(one: DeviceEstimate) -> tuple[bool, int]:
+        memory = one.memory
+        return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
+
+    fitting = [one for one in tried if one.memory.fits is not False]
+    return min(fitting, key=rank) if fitting else min(tried, key=lambda one: one.memory.needed_bytes)
 
 
 def _choose_sharing_devices(devices: int) -> int:

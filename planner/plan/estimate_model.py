@@ -8,29 +8,118 @@ from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from ..limits import MAX_EPOCHS
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
+from ..records import to_plain
+from ..units import ZERO, Interval
 from ..workload.capture.tracing_process import keep_models_built
+from ..workload.options import compute_run_steps
 from .breakeven import find_crossovers, select_alternatives
-from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
-from .context import build_context, trace_workload
-from .estimate import CostCurve, Estimate, ReportDetails
-from .estimate_workload import estimate_in_context
-from .fit_options import build_sizes_error, plan_what_fits, prepare_fit, require_fittable
-from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
-from .own_machine import measure_own_machine
+from .context import build_context, select_named_machines, trace_workload
+from .decision import name_offer
+from .device_estimate import with_total_epochs
+from .estimate import BudgetEpochs, Estimate
+from .estimate_device import FitWays
+from .estimate_workload import estimate_in_context, plan_what_fits, prepare_fit, require_fittable
+from .measured_steps import describe_measuring, measure_own_machine
+from .offer_estimate import OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
-from .script_layout import select_named_machines
-from .stated_times import describe_measuring
 
 if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .alternatives import Alternative
+    from .breakeven import Alternative
     from .compilation import StepCompiler
     from .request import ResolvedRequest
+
+
+ROUNDS = 4  # of the secant method; the cost is nearly linear in the epochs
+CHOICES = 2  # times that the offer is chosen again at the epochs found
+
+
+def is_length_open(context: EstimateContext, question: Question) -> bool:
+    """Return whether the epochs of a training are unknown, and a budget may set them."""
+    one = context.workload
+    is_open = one.total_epochs is None and one.total_steps is None
+    return question.budget_usd is not None and is_open and one.mode == "train" and one.samples is not None
+
+
+def estimate_for_budget(context: EstimateContext, question: Question, *, ways: FitWays | None) -> Estimate:
+    """Return the estimate of as many epochs as a budget buys, on every offer, and of their number."""
+    free = replace(question, budget_usd=None)
+    epochs, answer = 1, None
+    for _ in range(1 + CHOICES):
+        run = replace(context, workload=_with_epochs(context.workload, epochs))
+        answer = add_budget_epochs(estimate_in_context(run, free, ways=ways), run, question, ways=ways)
+        bought = answer.budget_epochs
+        if bought is None or epochs == (epochs := max(1, round(bought.epochs.mid))):
+            break
+    assert answer is not None
+    return replace(answer, options={**answer.options, "budget_usd": str(question.budget_usd)})
+
+
+def add_budget_epochs(
+    answer: Estimate, context: EstimateContext, question: Question, *, ways: FitWays | None = None
+) -> Estimate:
+    """Add to an estimate how many epochs the budget buys on the paid offer of least total; the same if unknown."""
+    paid = [
+        (one.total_usd, row)
+        for row in answer.takable
+        if (one := answer.offers[row]).bill is not None and one.bill.nano[1] > 0 and one.total_usd is not None
+    ]
+    row, start = min(paid)[1] if paid else None, context.workload.total_epochs
+    if question.budget_usd is None or row is None or not start or context.workload.samples is None:
+        return answer
+    unlimited = replace(question, budget_usd=None, deadline_s=None)
+    narrow = replace(context.selection, offers=(answer.offers[row].selected,))
+
+    @cache
+    def price(epochs: int) -> Interval:
+        run = replace(context, selection=narrow, workload=_with_epochs(context.workload, epochs))
+        bill = estimate_in_context(run, unlimited, ways=ways).offers[0].bill
+        return ZERO if bill is None else bill.usd
+
+    ends = (lambda n: price(n).high, lambda n: price(n).mid, lambda n: price(n).low)
+    low, mid, high = (_solve(end, question.budget_usd, start) for end in ends)
+    number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
+    sentence = f"${question.budget_usd:g} buys {number} on {name_offer(answer.offers[row].offer)}."
+    epochs = Interval(low=low, mid=mid, high=high)
+    return replace(answer, budget_epochs=BudgetEpochs(offer=row, epochs=epochs, sentence=sentence))
+
+
+def _with_epochs(workload: Workload, epochs: int) -> Workload:
+    """Return the workload with another number of epochs."""
+    if workload.total_epochs is not None:
+        return with_total_epochs(workload, epochs)
+    steps = compute_run_steps(samples=workload.samples, batch_size=workload.batch_size, epochs=epochs)
+    return replace(workload, epochs=epochs, steps=steps)
+
+
+def _solve(price: Callable[[int], float], budget_usd: float, start: int) -> int:
+    """Return the largest number of epochs within a budget, about: cost is nearly linear in them.
+
+    Args:
+        price: Cost of a number of epochs [USD].
+        budget_usd: Highest cost [USD].
+        start: First number of epochs to price.
+
+    Example:
+        >>> _solve(lambda epochs: 1.0 + 2.5 * epochs, 100.0, 10)
+        39
+    """
+    first, second = start, 2 * start
+    for _ in range(ROUNDS):
+        slope = (price(second) - price(first)) / (second - first)
+        if slope <= 0:
+            return MAX_EPOCHS
+        epochs = min(MAX_EPOCHS, max(0, int(first + (budget_usd - price(first)) / slope)))
+        if epochs in (0, first, second):
+            return epochs
+        first, second = second, epochs
+    return epochs
 
 
 def estimate_model(
@@ -44,7 +133,7 @@ def estimate_model(
 ) -> Estimate:
     """Estimate a model on all offers that a request selects.
 
-    With `best_batch` or `fit` the model is traced at more batch sizes, with `fit` also in the ways to make it fit.
+    With `fit` the model is traced at more batch sizes, and in the ways to make it fit.
 
     Args:
         model: MODEL reference, or a Keras model.
@@ -79,29 +168,9 @@ def estimate_model(
             answer = plan_what_fits(answer, context, prepare)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
-        if request.best_batch:
-            answer = _at_best_batch(answer, context, question)
         measuring = describe_measuring(answer, context) if shown else ""
         answer = replace(answer, decision=replace(answer.decision, measuring=measuring))
         return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
-
-
-def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
-    """Add to each offer an estimate at the largest batch that fits."""
-    from .offer_estimate import choose_batch_sizes, with_run_length_of
-
-    own, resized = context.workload, context.resized
-    if resized is None:
-        raise build_sizes_error("--best-batch", own)
-
-    def at(size: int) -> Sequence[OfferEstimate]:
-        workload = with_run_length_of(resized(size), own)
-        return estimate_in_context(replace(context, workload=workload), question).offers
-
-    largest = {one.device_estimate.memory.largest_batch_size for one in answer.offers}
-    sizes = choose_batch_sizes(largest, own=own.batch_size)
-    offers = add_best_batch(answer.offers, sizes, at)
-    return replace(answer, offers=tuple(offers))
 
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
@@ -119,18 +188,12 @@ EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 
 MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epochs [-]
 
 
-def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
-    """Build the report details of an estimate."""
+def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:
+    """Return the member `details` of a plan: steps on a few accelerators, bills of the picks, cost by epochs."""
     picks = tuple(estimate.decision.roles())
     shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
-    curves = _compute_curves(context, estimate, question)
-    return ReportDetails(steps=_steps(context, estimate, shown), bills=picks, **curves)
-
-
-def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
-    """Break down the step on one device of each of the first distinct accelerators of some offers."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
-    found: dict[str, StepBreakdown] = {}
+    found: dict[str, StepBreakdown] = {}  # on one device of each of the first distinct accelerators
     known = Predictor.load()
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
         if accelerator.name in found:
@@ -141,14 +204,19 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break
-    return tuple(found.values())
+    billed = ((row, estimate.offers[row].bill) for row in picks)
+    return {
+        "steps": to_plain(tuple(found.values())),
+        "bills": [{"offer": row, "lines": [x.to_json() for x in bill.lines]} for row, bill in billed if bill],
+        **_compute_curves(context, estimate, question),
+    }
 
 
 def _compute_curves(context: EstimateContext, estimate: Estimate, question: Question) -> dict[str, Any]:
-    """Return the details by number of epochs; none if the run is not given in epochs or nothing is taken."""
+    """Return cost by epochs and the points at which another alternative is the cheapest; empty if unknown."""
     asked = context.workload.epochs
     if asked is None or context.workload.samples is None or estimate.taken is None:
-        return {}
+        return {"epochs": [], "turns": [], "colab": []}
     alternatives = select_alternatives(context, estimate, question=question)
     farthest = MOST_EPOCHS_TIMES * max(asked, 10)
 
@@ -161,65 +229,27 @@ def _compute_curves(context: EstimateContext, estimate: Estimate, question: Ques
         found = price(epochs)
         return PAID_COLAB if found[PAID_COLAB].total_usd <= found[other].total_usd else other
 
-    def build_curve(name: str, row: int) -> CostCurve:
+    def build_curve(name: str, row: int) -> dict[str, Any]:
         offer, costs = alternatives.offers[row].offer, [(n, price(n)[name].money_usd) for n in shown]
-        points = tuple((n, usd.low, usd.mid, usd.high) for n, usd in costs)
-        return CostCurve(name=name, instance_type=offer.instance_type, points=points)
+        points = [{"epochs": n, "usd_low": usd.low, "usd": usd.mid, "usd_high": usd.high} for n, usd in costs]
+        return {"name": name, "instance_type": offer.instance_type, "points": points}
 
     shown = sorted({n for n in EPOCHS_SHOWN if n <= farthest} | {asked, farthest})
     paid = [name for name, one in price(asked).items() if name != PAID_COLAB and one.money_usd.mid > 0]
     rivals = paid if PAID_COLAB in alternatives.rows else []
     against = (find_crossovers(partial(find_cheaper, other), farthest=farthest) for other in rivals)
+    turns = find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest)
     return {
-        "curves": tuple(build_curve(name, row) for name, row in alternatives.rows.items()),
-        "crossovers": find_crossovers(lambda epochs: next(iter(price(epochs))), farthest=farthest),
-        "colab": tuple(chain.from_iterable(against)),
+        "epochs": [build_curve(name, row) for name, row in alternatives.rows.items()],
+        "turns": [turn.to_json() for turn in turns],
+        "colab": [turn.to_json() for turn in chain.from_iterable(against)],
     }
-
-
-def add_best_batch(
-    offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
-) -> list[OfferEstimate]:
-    """Add to each offer the largest batch that fits with a margin and is not slower per sample."""
-    found: dict[int, BestBatch] = {}
-    own = {id(one.offer): one for one in offers}
-    for size in sorted(sizes):
-        for other in estimated(size):
-            best = _better(own[id(other.offer)], other, size)
-            if best is not None:
-                found[id(other.offer)] = best
-    return [replace(one, best_batch=found.get(id(one.offer))) for one in offers]
-
-
-def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
-    """Return the run at another batch size if it fits and is not slower per sample, else None."""
-    own, found, speedup = one.device_estimate, other.device_estimate, None
-    step_s, samples = found.step_time_s, found.run.global_batch_size
-    if step_s is None or found.is_ruled_out or found.memory.verdict != "fits":
-        return None
-    if own.step_time_s is not None and own.memory.fits:
-        speedup = samples / step_s.mid * own.step_time_s.mid / own.run.global_batch_size
-        if speedup < 1.0 or samples <= own.run.global_batch_size:
-            return None
-    return BestBatch(
-        batch_size=size,
-        step_time_s=step_s,
-        run_time_s=other.run_time_s,
-        speedup=speedup,
-        cost_usd=None if other.bill is None else other.bill.total_json(),
-    )
 
 
 def add_serving(
     offers: Sequence[OfferEstimate], one: Workload | None, predictor: StepPredictor
 ) -> list[OfferEstimate]:
-    """Add a serving estimate to each offer.
-
-    Args:
-        offers: Estimates of the forward pass at its batch size.
-        one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
-        predictor: Predictor of step times.
-    """
+    """Add serving estimates; latency needs the model at batch size 1, and no tensor parallelism."""
     served = []
     for offer in offers:
         accelerator, step, serving = offer.selected.accelerator, None, None

@@ -79,7 +79,6 @@ class EstimateRequest(Frozen):
     fit: Annotated[
         bool, Flag("What does not fit: sharded, in smaller passes, with recomputed layers.", LIMITS)
     ] = False
-    best_batch: Annotated[bool, Flag("Also estimate each offer at the largest batch that fits.", LIMITS)] = False
     compile: Annotated[
         bool, Flag("Exact memory: let XLA compile the step for each named accelerator (minutes).", LIMITS)
     ] = False

@@ -1,36 +1,37 @@
-"""Estimate of one workload on every offer: time, bill, memory and recommendation."""
+"""Estimate of one workload on every offer, also in the ways in which `--fit` may change its step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..predict.sharding import format_sharding
+from ..predict.sharding import EVERY_SHARDING, format_sharding
 from ..units import SECONDS_PER_HOUR
+from ..workload.capture.tracing_process import keep_models_built
 from ..workload.resize import Resizer
 from .bill import INPUT_STALLS
+from .context import build_resizer, follow_script, limit_to_one_device, trace_workload, uses_one_device
 from .cost_terms import NO_TERMS, CostTerms
-from .decision import decide
+from .decision import decide, describe_misfit
 from .estimate import Estimate, Recommendation
-from .estimate_device import DeviceEstimator
-from .fitting import FitWays
+from .estimate_device import DeviceEstimator, FitWays, Resize
 from .improvements import find_improvements
 from .input_pipeline import InputPipeline, guess_jpeg_pipeline, list_feeds, with_input_bottleneck
+from .memory import UNSHARDED
 from .offer_table import price_offers
-from .question import EstimateContext, Question, require_run_length
+from .question import EstimateContext, Question, Selection, require_run_length
 from .ranking import find_undominated, rank_offers, recommend
-from .script_layout import follow_script, limit_to_one_device, uses_one_device
-from .select import Selection
-from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+    from .compilation import StepCompiler
     from .device_estimate import DeviceEstimate
 
 
@@ -48,9 +49,7 @@ def estimate_workload(
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
     Args:
-        selection: Offers that pass the question's filters.
         predictor: Predictor of step times, called once for each kind and number of devices.
-        question: Order and limits.
         terms: Costs and assumptions besides the training; none by default.
         resized: Function that returns the workload at another batch size; None scales the one that is known.
         feed: Input pipeline measured by a profile; `question.feed` takes precedence.
@@ -173,3 +172,66 @@ def _echo(question: Question) -> dict[str, Any]:
         "quota": question.quotas is not None,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }
+
+
+def prepare_fit(
+    context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str] = ()
+) -> tuple[Question, FitWays]:
+    """Return the question with every sharding to try unless one is stated, and the ways to make a step fit.
+
+    The model is traced for each on first use.
+
+    Raises:
+        UsageError: The workload is not available at other batch sizes.
+    """
+    if context.resized is None:
+        raise UsageError(
+            f"`--fit` needs `{context.workload.model}` at other batch sizes",
+            hint="name the model itself instead of a saved workload",
+        )
+    if question.shard is None and context.workload.layout is None:
+        question = replace(question, shard=EVERY_SHARDING)
+
+    def trace(options: WorkloadOptions) -> tuple[Workload, Resize]:
+        workload = trace_workload(model, options=options, script_arguments=script_arguments)
+        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
+
+    def build(resized: Resize, options: WorkloadOptions, **others: Any) -> FitWays:
+        trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])
+
+        def recomputed(batch_size: int) -> Workload:
+            return trace_recomputed()(batch_size)
+
+        return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
+
+    @cache
+    def divide(devices: int) -> tuple[Workload, FitWays]:
+        options = replace(context.options, tensor=devices)
+        workload, resized = trace(options)
+        return workload, build(resized, options)
+
+    open_choice = question.shard == EVERY_SHARDING
+    return question, build(context.resized, context.options, divided=divide if open_choice else None)
+
+
+def plan_what_fits(
+    answer: Estimate, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
+) -> Estimate:
+    """Return the estimate; of a training that fits nowhere, with `--fit` where that helps, which it says first."""
+    misfit = describe_misfit(answer)
+    if not misfit or context.resized is None:
+        return answer
+    with keep_models_built():
+        question, ways = prepare()
+        fitted = estimate_in_context(context, question, ways=ways)
+    if fitted.taken is None:
+        return answer
+    return replace(fitted, decision=replace(fitted.decision, misfit=misfit))
+
+
+def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:
+    """Raise UsageError for `--fit` together with a flag that fixes the step or computes no gradients."""
+    if compiling is not None or options.mode == "infer":
+        compiles = "`--compile`, which compiles the step as it is"
+        other = "`--mode infer`, which has no gradients" if compiling is None else compiles
+        raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")

@@ -29,17 +29,11 @@ _BYTES = (
 
 
 class Improvement(Frozen):
-    """A change of the training.
+    """A change of the training."""
 
-    Args:
-        change: What to change, in the words of Keras.
-        speedup: Samples per second relative to the training as it is [-].
-        another_training: Whether it may converge otherwise.
-    """
-
-    change: str
-    speedup: float
-    another_training: bool = False
+    change: str  # what to change, in the words of Keras
+    speedup: float  # samples per second relative to the training as it is [-]
+    another_training: bool = False  # whether it may converge otherwise
 
     def describe(self) -> str:
         """Return the change with its gain: `mixed_bfloat16: 1.9x`."""
@@ -54,11 +48,9 @@ def find_improvements(
     distributed: OfferEstimate | None = None,
     feed: InputPipeline | None = None,
 ) -> tuple[Improvement, ...]:
-    """Return at most three changes that are worth at least 15 %, the largest first.
+    """Return at most three changes of a training that are worth at least 15 %, the largest first.
 
     Args:
-        workload: Training as it is.
-        taken: Estimate of the offer that is taken.
         estimate: Function that estimates another workload on its devices, with another input pipeline if given.
         distributed: What would be taken of its provider and accelerator if the script used all devices.
         feed: Input pipeline as it is; None for no limit.
@@ -104,15 +96,11 @@ def _list_variants(workload: Workload, accelerator: Accelerator | None) -> Itera
 
 
 def convert_to_mixed_precision(workload: Workload, dtype: str) -> Workload:
-    """Return a float32 training in mixed precision, without a new trace.
+    """Return a float32 training in mixed precision, `bfloat16` or `float16`, without a new trace.
 
     All but the update of the variables computes in 16 bits and moves half the bytes. Against traces in mixed
     precision of four CNNs (ResNet50, MobileNetV2, EfficientNetB0, VGG16) on six accelerators, predicted steps are
     up to 17 % longer and at most 1 % shorter: the gain is understated.
-
-    Args:
-        workload: Training in float32.
-        dtype: `bfloat16` or `float16`.
     """
 
     def convert(op: Op) -> Op:

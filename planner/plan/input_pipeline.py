@@ -40,31 +40,20 @@ FEEDS = "`none` (no limit, nothing measured), `arrays`, `jpeg`, or samples per s
 
 
 class InputPipeline(Frozen):
-    """Rates and sizes that limit how fast a host prepares samples.
+    """Rates and sizes that limit how fast a host prepares samples."""
 
-    Args:
-        per_vcpu: Samples per second of one vCPU: lower bound, central value, upper bound [1/s].
-        because: Source of the rate.
-        disk_mb_per_s: Rate of the disk, which limits data that exceed the host's memory [MB/s].
-        sample_mb: Stored size of a sample [MB].
-        data_gb: Stored size of all samples; None if unknown [GB].
-        array_mb: Size of a sample as transferred to the devices [MB].
-        most_vcpus: Number of vCPUs of a machine that the pipeline can use; None for all [-].
-        most_per_s: Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for
-            no such limit [1/s].
-        measured: What was measured on this machine; None for a stated rate.
-        measured_on: Provider of the machine whose measured step times include the wait; None for no machine.
-    """
-
-    per_vcpu: Bounds
-    because: str
-    disk_mb_per_s: Bounds | None = None
-    sample_mb: Bounds = (0.0, 0.0, 0.0)
-    data_gb: float | None = None
-    array_mb: float = 0.0
-    most_vcpus: float | None = None
+    per_vcpu: Bounds  # samples per second of one vCPU: lower bound, central value, upper bound [1/s]
+    because: str  # source of the rate
+    disk_mb_per_s: Bounds | None = None  # rate of the disk, which limits data that exceed the host's memory [MB/s]
+    sample_mb: Bounds = (0.0, 0.0, 0.0)  # stored size of a sample [MB]
+    data_gb: float | None = None  # stored size of all samples; None if unknown [GB]
+    array_mb: float = 0.0  # size of a sample as transferred to the devices [MB]
+    most_vcpus: float | None = None  # number of vCPUs of a machine that the pipeline can use; None for all [-]
+    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no such limit
+    # [1/s]
     most_per_s: float | None = None
-    measured: InputRate | None = None
+    measured: InputRate | None = None  # what was measured on this machine; None for a stated rate
+    # Provider of the machine whose measured step times include the wait; None for no machine
     measured_on: str | None = None
 
     def vcpus(self, offer: Offer) -> float | None:
@@ -77,11 +66,7 @@ class InputPipeline(Frozen):
         """Return the sample rate of each part of a host; empty if nothing is known of it [1/s].
 
         vCPUs: vcpus x rate of one vCPU; disk (for data that exceed the memory): disk rate / sample size;
-        PCIe: devices x PCIe rate x achieved share / sample size.
-
-        Args:
-            offer: Offer with vCPUs, memory and number of devices.
-            accelerator: Device with its PCIe rate; None if unknown.
+        PCIe, where known: devices x PCIe rate x achieved share / sample size.
         """
         vcpus = self.vcpus(offer)
         if vcpus is None and self.measured is None:
@@ -100,10 +85,7 @@ class InputPipeline(Frozen):
         return found
 
     def _compute_rates(self, offer: Offer, vcpus: float | None) -> Bounds:
-        """Return the sample rate of the vCPUs of an offer [1/s].
-
-        On the machine itself it is what was measured, as on one with an unknown number of them.
-        """
+        """Return the sample rate of an offer's vCPUs, as measured here or if their number is unknown [1/s]."""
         rate = self.measured and self.measured.samples_per_s
         if rate and (vcpus is None or offer.provider == PROVIDER):
             reach = SAME_HOST if offer.provider == PROVIDER else OTHER_HOSTS
@@ -171,11 +153,6 @@ class InputPipeline(Frozen):
 def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline | None:
     """Parse `--feed`; None for arrays in memory, which impose no limit.
 
-    Args:
-        text: `none`, `arrays`, `jpeg`, or samples per second of one vCPU.
-        workload: Workload that consumes the samples.
-        terms: Assumed rates of JPEG decoding and of the disk.
-
     Raises:
         UsageError: Neither a kind of data nor a positive number.
     """
@@ -186,7 +163,16 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
         if bounds is None:
             return None
     else:
-        rate = _number(text)
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = 0.0
+        if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
+            raise UsageError(
+                f"invalid `--feed {text}`: neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to "
+                f"{MAX_AMOUNT:g}",
+                hint=f"give {FEEDS}",
+            )
         bounds, because = (rate, rate, rate), f"{rate:g} samples/s a vCPU"
     data_gb, samples = terms.given("dataset_gb"), workload.samples
     sample_mb = 1e3 * data_gb / samples if data_gb is not None and samples else 0.0
@@ -221,11 +207,7 @@ Feeds = tuple[InputPipeline | None, ...]
 def list_feeds(stated: str | None, workload: Workload, terms: CostTerms, profiled: InputPipeline | None) -> Feeds:
     """Return the input pipeline of each phase of a workload, or one for all; empty where nothing limits.
 
-    Args:
-        stated: `--feed`, which decides; None if it is not given.
-        workload: Workload with what was measured of its inputs.
-        terms: Assumed rates.
-        profiled: Pipeline that a profile timed, which decides over what was measured while tracing; None for none.
+    `--feed` decides, then the pipeline that a profile timed, then what was measured while tracing.
     """
     if stated is not None:
         feeds: Feeds = (parse_feed(stated, workload, terms),)
@@ -265,13 +247,8 @@ def with_input_bottleneck(
 
     Input and computation are assumed to overlap (prefetching):
     step time = max(compute time, global batch size / sample rate). Where a CPU computes, both share its cores:
-    the compute time grows by the processor time of a batch over the cores.
-
-    Args:
-        projection: Estimate without a limit by the input.
-        offer: Offer with the vCPUs.
-        feeds: Input pipeline of each phase, or one for all.
-        accelerator: Device with its PCIe rate.
+    the compute time grows by the processor time of a batch over the cores. There is a pipeline for each phase, or
+    one for all.
     """
     phases, step = projection.phases, projection.step_time
     if phases:
@@ -306,30 +283,8 @@ def with_input_bottleneck(
     return replace(projection, step_time=replace(step, note=note), able_per_s=samples / own.mid)
 
 
-def _number(text: str) -> float:
-    """Parse a positive rate."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
-        raise UsageError(
-            f"invalid `--feed {text}`: neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to "
-            f"{MAX_AMOUNT:g}",
-            hint=f"give {FEEDS}",
-        )
-    return rate
-
-
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    """Build the pipeline that a profile of the workload timed; None if no profile did.
-
-    The measured machine is excluded, since its step times include the wait for this pipeline.
-
-    Args:
-        measurements: Measurements of any workload; the last matching one is used.
-        workload: Workload that consumes the samples.
-    """
+    """Return the pipeline that the last profile of the workload timed, but on its own machine; None for none."""
     from ..predict.from_profile.predictor import is_same_work
 
     fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]

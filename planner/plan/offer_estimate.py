@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,9 @@ from .timeline import Timeline
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..workload.model import Workload
     from .comparison import Market, ScalingEfficiency
     from .preemption import PreemptionForecast
-    from .select import OfferContext
+    from .question import OfferContext
 
 
 MILLION = 1_000_000
@@ -49,7 +47,6 @@ class OfferEstimate:
         own_h: The user's hours; 0 if the run's time is unknown [h].
         total_usd: What decides: money, the user's hours and the wait at their values; None if unknown [USD].
         serving: Serving estimate; None for training.
-        best_batch: The run at the largest batch that fits; None if not requested, or if the user's own is best.
     """
 
     offer: Offer
@@ -63,7 +60,6 @@ class OfferEstimate:
     own_h: float = 0.0
     total_usd: float | None = None
     serving: ServingEstimate | None = None
-    best_batch: BestBatch | None = None
 
     @property
     def nano_per_1000_steps(self) -> int | None:
@@ -96,11 +92,6 @@ class OfferEstimate:
     def run_time_s(self) -> Interval | None:
         """Time of the whole run, from the first billed second to the last, waits included; None if unknown [s]."""
         return None if self.timeline is None else self.timeline.wall_s
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the offer is free: a free notebook, or this machine."""
-        return self.offer.usd_per_hour == 0
 
     @property
     def sessions(self) -> int | None:
@@ -150,11 +141,7 @@ class OfferEstimate:
         return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return all of an entry of `offers[]` and of its devices, at full precision.
-
-        Args:
-            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
-        """
+        """Return an entry of `offers[]` and its devices in full; a breakdown adds bill, spot and scaling."""
         shared = self.device_estimate.shared_json
         return {
             **self._offer_json(),
@@ -166,12 +153,9 @@ class OfferEstimate:
         }
 
     def entry_json(self, facts: SharedFacts, *, breakdown: bool = False, spot: bool = False) -> dict[str, Any]:
-        """Return the entry of `offers[]` in a document.
+        """Return the entry of `offers[]` in a document, whose facts get its devices and the source of its price.
 
-        Args:
-            facts: What stands once in the document; it gets the offer's devices and the source of its price.
-            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
-            spot: Whether to add the forecast of preemptions.
+        With a breakdown it has itemized bill, forecast of preemptions and comparison with one device.
         """
         offer, estimate = self.offer, self.device_estimate
         entry = {
@@ -182,7 +166,6 @@ class OfferEstimate:
             ),
             **estimate.own_json,
             **self._run_json(facts.round),
-            "best_batch": round_floats(to_plain(self.best_batch)),
             **(round_floats(self._breakdown_json()) if breakdown else {}),
             **({"spot": round_floats(self._spot_json())} if spot and self.preemption_forecast else {}),
             "notes": self._list_compared_notes() + self._list_own_notes() if breakdown else self._list_own_notes(),
@@ -208,7 +191,6 @@ class OfferEstimate:
             "unbilled": list(self.unbilled),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
             "serving": self.serving and self.serving.to_json(to_json),
-            "best_batch": to_plain(self.best_batch),
             "energy_kwh": energy and to_json(energy),
             "co2_kg": co2 and to_json(co2),
             "sessions": self.sessions,
@@ -216,7 +198,7 @@ class OfferEstimate:
 
     def _breakdown_json(self) -> dict[str, Any]:
         return {
-            "bill": self.bill.lines_json() if self.bill else [],
+            "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
             "spot": self._spot_json(),
             "scaling": to_plain(self.scaling),
             "usd_per_1000_steps": self._format_1000_steps(),
@@ -234,17 +216,11 @@ class OfferEstimate:
 
 
 class ServingEstimate(Frozen):
-    """Latency, throughput and cost of a fully used machine that serves predictions.
+    """Latency, throughput and cost of a fully used machine that serves predictions."""
 
-    Args:
-        latency_s: Time of one prediction at batch size 1 on one device; None if unknown [s].
-        per_s: Throughput of all devices at the workload's batch size [1/s].
-        usd_per_million: Cost of a million predictions at that rate; None without a price [USD].
-    """
-
-    latency_s: Interval | None
-    per_s: Interval
-    usd_per_million: Decimal | None
+    latency_s: Interval | None  # time of one prediction at batch size 1 on one device; None if unknown [s]
+    per_s: Interval  # throughput of all devices at the workload's batch size [1/s]
+    usd_per_million: Decimal | None  # cost of a million predictions at that rate; None without a price [USD]
 
     def to_json(self, to_json: Callable[[Interval], dict[str, float]]) -> dict[str, Any]:
         """Return the entry `offers[].serving`."""
@@ -268,54 +244,3 @@ def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
     """
     usd = Decimal(MILLION / per_s / SECONDS_PER_HOUR) * usd_per_hour
     return usd.quantize(Decimal("1e-9"))
-
-
-MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
-
-
-class BestBatch(Frozen):
-    """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
-
-    Convergence may differ.
-
-    Args:
-        batch_size: Samples per device [-].
-        step_time_s: Time of one step [s].
-        run_time_s: Time of the whole run; None if its length is unknown [s].
-        cost_usd: Low, mid and high as text; None without a price [USD].
-        speedup: Throughput relative to the user's batch size; None if that does not fit [-].
-    """
-
-    batch_size: int
-    step_time_s: Interval
-    run_time_s: Interval | None
-    cost_usd: dict[str, str] | None
-    speedup: float | None
-
-
-def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
-    """Return the doublings and halvings of a batch size to try.
-
-    Args:
-        largest: Largest batch size that fits on each kind of device; None if unknown [-].
-        own: The user's batch size [-].
-
-    Example:
-        >>> choose_batch_sizes([150, 20, None], own=32)
-        [4, 8, 16, 64, 128]
-    """
-    known = [size for size in largest if size]
-    most, least = max(known, default=own), min(known, default=own)
-    larger = [own * 2**n for n in range(1, MOST_LARGER + 1) if own * 2**n <= most]
-    smaller = [own // 2**n for n in range(1, MOST_SMALLER + 1) if least < own and own >= 2**n]
-    return sorted({*smaller, *larger})
-
-
-def with_run_length_of(workload: Workload, own: Workload) -> Workload:
-    """Give a workload at another batch size the same number of samples to process as the user's own."""
-    if own.further and len(own.further) == len(workload.further):
-        pairs = zip(workload.further, own.further, strict=True)
-        workload = replace(workload, further=tuple(with_run_length_of(a, b) for a, b in pairs))
-    if own.steps is None or (own.samples is not None and own.epochs is not None):
-        return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)
-    return replace(workload, steps=math.ceil(own.steps * own.batch_size / workload.batch_size))

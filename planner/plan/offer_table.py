@@ -17,8 +17,7 @@ from .input_pipeline import Feeds, InputPipeline, with_input_bottleneck
 from .money import NANO, USD_OF_A_NANO, compute_price_nano, compute_rental_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
-from .sessions import Access, build_access
-from .timeline import TimelineBuilder
+from .timeline import Access, TimelineBuilder, build_access
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,28 +26,22 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import CostTerms
-    from .select import OfferContext, Selection
+    from .question import OfferContext, Selection
 
 
 class OfferTable(Sequence[OfferEstimate]):
     """Offers in order: many rows with different prices that share a few runs.
 
     Args:
-        contexts: The offers with their devices, one per row.
         runs: Unpriced run on each machine kind and purchase option.
         run_of: Index in `runs` of each row.
         price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
-        market: Comparisons between the offers.
-
-    Attributes: columns that ranking adds.
-        total_usd: What decides between the rows, NaN if unknown [USD].
-        takable: Whether it can be had, is a complete machine, and runs the work in a known time at a known price.
-        refused: Whether the account's quota alone forbids that.
     """
 
-    total_usd: NDArray[np.float64]
+    # Columns that ranking adds; takable: to be had, complete, and runs the work in a known time at a known price
+    total_usd: NDArray[np.float64]  # what decides between the rows, NaN if unknown [USD]
     takable: NDArray[np.bool_]
-    refused: NDArray[np.bool_]
+    refused: NDArray[np.bool_]  # whether the account's quota alone forbids that
 
     def __init__(
         self,
@@ -161,12 +154,7 @@ class OfferTable(Sequence[OfferEstimate]):
         return sorted(first.tolist())
 
     def compute_costs(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.float64]:
-        """Return the totals of the bills of some rows, which have a price and a cost basis [USD].
-
-        Args:
-            rows: Positions of the rows.
-            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-        """
+        """Return the totals of the bills of priced rows at their lower (0), central (1) or upper (2) end [USD]."""
         import numpy as np
 
         totals = []
@@ -219,12 +207,7 @@ _machine_key = attrgetter("provider", "instance_type", "accelerator", "devices",
 
 
 class Pricer:
-    """Calculator of timelines and fees of a workload on offers.
-
-    Args:
-        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
-        runs: Number of equal runs, one after the other [-].
-    """
+    """Calculator of timelines and fees of equal runs on offers; without a forecaster, spot is never preempted."""
 
     def __init__(
         self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None, *, runs: int = 1
@@ -288,7 +271,6 @@ def price_offers(
     """Return every offer of a selection with its price, in order.
 
     Args:
-        spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         use: Function that returns the part of a machine that the work uses; None for all of it.
         feeds: Input pipeline of each phase, or one for all; empty for no limit.
@@ -297,24 +279,9 @@ def price_offers(
     import numpy as np
 
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    runs, run_of = _group_offers(pricer, selection, estimate_device, feeds, use)
-    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
-    prices = (context.offer.usd_per_hour for context in selection.offers)
-    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
-    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
-
-
-def _group_offers(
-    pricer: Pricer,
-    selection: Selection,
-    estimate_device: Callable[[OfferContext], DeviceEstimate],
-    feeds: Feeds,
-    use: Callable[[OfferContext], OfferContext] | None,
-) -> tuple[list[UnpricedRun], list[int]]:
-    """Return a run on each machine kind and purchase option, and the position of each offer's run."""
     devices: dict[object, DeviceEstimate] = {}
     machines: dict[object, DeviceEstimate] = {}
-    positions: dict[object, int] = {}
+    positions: dict[object, int] = {}  # of the run on each machine kind and purchase option
     runs: list[UnpricedRun] = []
     run_of = []
     offers = [selected.offer for selected in selection.offers]
@@ -334,7 +301,10 @@ def _group_offers(
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
-    return runs, run_of
+    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
+    prices = (offer.usd_per_hour for offer in offers)
+    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
+    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
 
 
 def build_preemption_forecaster(

@@ -1,4 +1,4 @@
-"""Order of offers, what of them can be taken, recommended offers, and the sensitivity of the cheapest choice."""
+"""Order of offers, what of them can be taken, and recommended offers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..units import SECONDS_PER_HOUR
-from .estimate import Recommendation, Sensitivity
-from .timeline import TRAINING
+from .estimate import Recommendation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,14 +137,7 @@ def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
 
 
 def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]:
-    """Return the Pareto-optimal rows in time and cost, fastest first.
-
-    A row is dominated by one that is at least as good in both; the first of equal rows is kept.
-
-    Args:
-        rows: Positions of offers.
-        time_s, cost_usd: Columns of all offers [s], [USD].
-    """
+    """Return the Pareto-optimal rows in time and cost, fastest first; the first of equal ones."""
     front: list[int] = []
     least_usd = math.inf
     order = sorted(zip(time_s[rows].tolist(), cost_usd[rows].tolist(), rows.tolist(), strict=True))
@@ -189,43 +181,11 @@ def recommend(offers: OfferTable, question: Question) -> Recommendation:
         in_time = paid[compute_time_bounds(offers, paid).high <= question.deadline_s]
     if question.budget_usd is not None:
         in_budget = paid[compute_cost_bounds(offers, paid).high <= question.budget_usd]
-    cheapest = find_first(paid, cost_usd, time_s)
     return Recommendation(
-        cheapest=cheapest,
-        sensitivity=_compute_sensitivity(cheapest, paid[np.lexsort((time_s[paid], cost_usd[paid]))], offers),
+        cheapest=find_first(paid, cost_usd, time_s),
         fastest=find_first(paid, time_s, cost_usd),
         within_deadline=find_first(in_time, cost_usd, time_s),
         within_budget=find_first(in_budget, time_s, cost_usd),
         free=find_first(free, time_s, cost_usd),
         pareto=find_pareto(paid, time_s, cost_usd),
     )
-
-
-def _compute_sensitivity(winner: int | None, by_cost: Rows, offers: OfferTable) -> Sensitivity | None:
-    """Return the changes after which another machine wins; None without a winner, a second machine or a bill."""
-    if winner is None:
-        return None
-    machine = _machine(offers, winner)
-    rival = next((row for row in by_cost.tolist() if _machine(offers, row) != machine), None)
-    if rival is None:
-        return None
-    own, other, timeline = offers[winner].bill, offers[rival].bill, offers[winner].timeline
-    if own is None or other is None or timeline is None:
-        return None
-    gap = other.nano[1] - own.nano[1]
-    share = timeline.time_s(TRAINING).mid / timeline.total_s.mid
-    paid = own.machine_nano
-    if paid <= 0 or share <= 0:
-        return None
-    return Sensitivity(
-        runner_up=rival,
-        price_share=max(0.0, gap / paid),
-        step_time_share=max(0.0, gap / (paid * share)),
-        certain=own.nano[2] <= other.nano[0],
-    )
-
-
-def _machine(offers: OfferTable, row: int) -> tuple[str, str, float]:
-    """Return the identity of a machine, equal for its other purchase options, sizes and regions."""
-    offer = offers.contexts[row].offer
-    return offer.provider, offer.accelerator, offer.devices

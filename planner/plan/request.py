@@ -20,8 +20,7 @@ from ..workload.options import DataTerms, ScriptOptions, WorkloadOptions, count_
 from .cost_terms import POWER_KEYS, SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .estimate_request import EstimateRequest
 from .preemption import SpotTerms
-from .question import Question
-from .select import Filters, select
+from .question import Filters, Question, select
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -108,24 +107,15 @@ TRACED_BY = ("batch_size", "samples", "epochs", "steps", "precision", "mode", "l
 
 
 class ResolvedRequest(Frozen):
-    """A request with the user's settings applied.
-
-    Args:
-        question: Filters, order and limits.
-        options: Tracing options of the run.
-        catalog: Catalog with the user's own rows.
-        terms: Costs and assumptions besides the training hours.
-        settings: The user's settings.
-        refresh: Refresh of the catalog's prices that was started; None without one.
-    """
+    """A request with the user's settings applied."""
 
     request: EstimateRequest
-    question: Question
-    options: WorkloadOptions
-    catalog: Catalog
-    terms: CostTerms
-    settings: Settings
-    refresh: RunningRefresh | None = None
+    question: Question  # filters, order and limits
+    options: WorkloadOptions  # tracing options of the run
+    catalog: Catalog  # catalog with the user's own rows
+    terms: CostTerms  # costs and assumptions besides the training hours
+    settings: Settings  # the user's settings
+    refresh: RunningRefresh | None = None  # refresh of the catalog's prices that was started; None without one
 
     def with_refresh(self, **callbacks: Any) -> ResolvedRequest:
         """Return the request with a refresh of old prices in the background; arguments as of `start_refresh`."""
@@ -230,11 +220,7 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
 
 
 def build_script_terms(settings: Settings, *, timeout: str | float | None = None) -> ScriptOptions:
-    """Return the terms on which a script runs.
-
-    Args:
-        settings: Settings with the environment variables and the default time limit.
-        timeout: Time limit, like `90s` or `30m`, or in seconds; None for that of the settings.
+    """Return the terms on which a script runs; its time limit is like `90s`, in seconds, or that of the settings.
 
     Raises:
         UsageError: An invalid duration, one that is not positive, or a variable that is not set.

@@ -40,37 +40,32 @@ class SweepTrial(Frozen):
         rows = dict.fromkeys((*estimate.decision.roles(), *found.pareto, found.free))
         offers = [estimate.offers[row] for row in rows if row is not None]
         return [
-            (one.run_time_s.mid, one.bill.usd.mid, self._point_json(one))
+            (
+                one.run_time_s.mid,
+                one.bill.usd.mid,
+                {
+                    "batch_size": self.batch_size,
+                    "global_batch_size": one.device_estimate.run.global_batch_size,
+                    "precision": self.precision,
+                    **one.offer.identity,
+                    "run_time_s": to_plain(one.run_time_s),
+                    "cost_usd": one.bill.total_json(),
+                    "memory_bytes": one.device_estimate.memory.needed_bytes,
+                    "basis": getattr(one.device_estimate.step_time, "basis", None),
+                    "limiter": getattr(one.device_estimate.step_time, "limiter", None),
+                },
+            )
             for one in offers
             if one.run_time_s is not None and one.bill is not None
         ]
 
-    def _point_json(self, one: OfferEstimate) -> dict[str, Any]:
-        device = one.device_estimate
-        return {
-            "batch_size": self.batch_size,
-            "global_batch_size": device.run.global_batch_size,
-            "precision": self.precision,
-            **one.offer.identity,
-            "run_time_s": to_plain(one.run_time_s),
-            "cost_usd": one.bill.total_json() if one.bill else None,
-            "memory_bytes": device.memory.needed_bytes,
-            "basis": getattr(device.step_time, "basis", None),
-            "limiter": getattr(device.step_time, "limiter", None),
-        }
-
 
 class SweepResult(Frozen):
-    """Result of a sweep.
+    """Result of a sweep."""
 
-    Args:
-        context: Workload as stated by the user, and terms.
-        trials: What is taken for each batch size and precision, the least total first.
-        failed: Batch sizes and precisions for which nothing can be taken, with the reason.
-    """
-
-    context: EstimateContext
-    trials: tuple[SweepTrial, ...]
+    context: EstimateContext  # workload as stated by the user, and terms
+    trials: tuple[SweepTrial, ...]  # what is taken for each batch size and precision, the least total first
+    # Batch sizes and precisions for which nothing can be taken, with the reason
     failed: tuple[tuple[int, str, str], ...]
 
     @property
@@ -120,13 +115,7 @@ def sweep(
     precisions: Sequence[str],
     trace: Callable[[int, str], Workload],
 ) -> SweepResult:
-    """Estimate every batch size and precision on every offer.
-
-    Args:
-        context: Offers and terms, and the workload as stated by the user.
-        batch_sizes: Samples per step [-].
-        precisions: Keras dtype policies, or `tf32`.
-        trace: Function that traces the workload at a batch size and precision.
+    """Estimate every batch size and precision on every offer; `trace` traces the workload at each.
 
     Raises:
         NoAnswerError: Nothing can be taken for any of them.

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..offers.rows import CPU
-from ..plan.decision_words import name_offer
+from ..plan.decision import name_offer
 from ..units import format_usd
 from .output import UNKNOWN, make_columns, make_numbers
 

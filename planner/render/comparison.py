@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..offers.clouds import TITLES
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
-from ..plan.decision_words import DecisionWords, format_cost, name_offer
+from ..plan.decision import DecisionWords, format_cost, name_offer
 from ..units import (
     SECONDS_PER_HOUR,
     format_device,
@@ -23,8 +23,7 @@ from .estimate_screen import format_title
 from .output import Answer, Row, Screen, get_terminal_width, make_columns, make_numbers
 
 if TYPE_CHECKING:
-    from ..plan.alternatives import Alternative
-    from ..plan.breakeven import Breakeven
+    from ..plan.breakeven import Alternative, Breakeven
     from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
     from ..plan.estimate import Crossover
     from ..plan.sweep import SweepResult, SweepTrial

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..offers.price_history import REMEDY, STALE_AFTER_DAYS, compute_age_days
 from ..offers.rows import Offer
 from ..plan.cost_terms import USD
-from ..plan.decision_words import name_offer
+from ..plan.decision import name_offer
 from ..settings import get_today
 from ..units import format_count, format_device, format_duration, format_offer_name, format_short
 from .offer_columns import describe_memory
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..plan.offer_estimate import OfferEstimate
 
 PARETO_SHOWN = 4
-MANY_TIMES = 10.0
 
 
 def format_explanation(estimate: Estimate, shown: Sequence[int]) -> list[str]:
@@ -93,7 +92,7 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
     lines += _format_throughput(estimate)
     if chosen.cheapest is not None and limit is not None:
         lines.append(f"limit on {_name_device(offers[chosen.cheapest].offer)}: {limit.why}")
-    return [*lines, *_format_margin(estimate)]
+    return [*lines, *_format_front(estimate)]
 
 
 def _format_throughput(estimate: Estimate) -> list[str]:
@@ -111,29 +110,15 @@ def _format_throughput(estimate: Estimate) -> list[str]:
     return [f"on {_name_device(one.offer)}: {', '.join(found)}"] if found else []
 
 
-def _format_margin(estimate: Estimate) -> list[str]:
-    """Return the margin of the cheapest offer, and the Pareto front from it to the fastest, one for each time."""
+def _format_front(estimate: Estimate) -> list[str]:
+    """Return the Pareto front between the cheapest and the fastest offer, one for each time."""
     chosen, offers = estimate.recommendation, estimate.offers
-    margin, lines = chosen.sensitivity, []
-    if margin is not None:
-        rival = offers[margin.runner_up].offer
-        price, step = (
-            f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
-            for share in (margin.price_share, margin.step_time_share)
-        )
-        lines.append(
-            f"{'' if margin.certain else 'not '}firmly cheapest: at a price {price} higher, or with steps {step} "
-            f"slower, {format_offer_name(rival.provider, rival.instance_type)} ({rival.region}, "
-            f"{rival.purchase.replace('_', ' ')}) would be cheaper"
-        )
     between: dict[str, str] = {}
     for index in chosen.pareto:
         if index not in (chosen.cheapest, chosen.fastest):
             time, cost = _format_time_and_cost(offers[index], estimate.terms.currency)
             between[time] = f"{_name_device(offers[index].offer)} {time} {cost}"
-    if between:
-        lines.append(f"between the two: {'; '.join([*between.values()][:PARETO_SHOWN])}")
-    return lines
+    return [f"between the two: {'; '.join([*between.values()][:PARETO_SHOWN])}"] if between else []
 
 
 def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def emit_estimate(
         as_json: Write one JSON object with every offer.
         show_all: List every offer on a terminal; otherwise at most ten, the picked ones first. A pipe always
             gets every offer.
-        explain: Add bottleneck, margins and assumptions on a terminal.
+        explain: Add bottleneck, trade-offs and assumptions on a terminal.
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:

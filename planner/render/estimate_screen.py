@@ -110,7 +110,6 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
         (is_served or not is_known, "usd_per_million_samples", 0),
         (is_known and (not is_served or width >= WIDE), "run_time_s", 0),
         (is_known and (not is_served or width >= WIDE), "cost_usd", 0),
-        (estimate.has_best_batches, "best_batch_size", 0),
         (estimate.options["sort"] == "co2", "co2_kg", 0),
         (True, "usd_per_hour", 3),
     ]

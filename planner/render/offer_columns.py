@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
-from ..plan.decision_words import NAMED_BY, name_machine
+from ..plan.decision import NAMED_BY, name_machine
 from ..plan.offer_estimate import usd_per_million
 from ..units import (
     GIB,
@@ -74,11 +74,6 @@ def _usd_per_million(one: Offer) -> Decimal | None:
     if rate is None or price is None:
         return None
     return usd_per_million(per_s=rate["mid"], usd_per_hour=Decimal(price))
-
-
-def _best(key: str) -> Callable[[Offer], Any]:
-    """Return a function that reads a member of `best_batch`."""
-    return lambda one: (one["best_batch"] or {}).get(key)
 
 
 def _rule_out(one: Offer) -> str | None:
@@ -149,17 +144,6 @@ def _describe_layout(one: Offer, currency: Currency) -> str:
     return ", ".join(filter(None, parts)) or "none"
 
 
-def _describe_best_batch(one: Offer, currency: Currency) -> str | None:
-    """Describe the best batch size that fits, with time and cost of the run."""
-    best = one["best_batch"]
-    if best is None:
-        return None
-    run, cost = best["run_time_s"], best["cost_usd"]
-    time = "" if run is None else format_duration_range(Interval(**run))
-    money = "" if cost is None else currency.format_amount(float(cost["mid"]))
-    return ": ".join(filter(None, (str(best["batch_size"]), ", ".join(filter(None, (time, money))))))
-
-
 COLUMNS = (
     OfferColumn("mark", text=lambda one, _: one["mark"], is_value=False),
     OfferColumn("machine", "machine", lambda o, _: name_machine(**{k: o[k] for k in NAMED_BY}), is_value=False),
@@ -186,11 +170,6 @@ COLUMNS = (
     OfferColumn("status"),
     OfferColumn("memory_verdict"),
     OfferColumn("memory_remedies", value=lambda o: "; ".join(w["remedy"] for w in o["memory_remedies"]) or None),
-    OfferColumn("best_batch_size", "best batch", _describe_best_batch, _best("batch_size")),
-    OfferColumn("best_batch_step_time_s", value=_best("step_time_s"), is_range=True),
-    OfferColumn("best_batch_run_time_s", value=_best("run_time_s"), is_range=True),
-    OfferColumn("best_batch_cost_usd", value=_best("cost_usd"), is_range=True),
-    OfferColumn("best_batch_speedup", value=_best("speedup")),
     OfferColumn("samples_per_s", "samples/s", _describe_rate, _per_second, is_range=True, is_number=True),
     OfferColumn("usd_per_million_samples", "a million", _describe_million, _usd_per_million, is_number=True),
     OfferColumn("latency_s", "one, ms", lambda o, _: _describe_ms(_latency(o)), _latency, True, is_number=True),

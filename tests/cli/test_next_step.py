@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import shlex
 import sys
@@ -34,7 +33,6 @@ ANSWERS = {
     "breakeven {saved}": "gpuplan estimate {saved} --provider",
     "sweep {saved} --batch-sizes 128 --precisions float32": "gpuplan estimate",
     "rig --accelerator T4 --price 900": "gpuplan rig MODEL --accelerator T4",
-    "epochs {folder}/history.json --target 0.93": "gpuplan estimate MODEL --epochs",
     "offers --accelerator T4 --provider aws": "gpuplan estimate MODEL --accelerator T4 --provider aws",
     "accelerators --architecture Turing": "gpuplan offers --accelerator T4",
     "catalog check": "gpuplan catalog age",
@@ -60,8 +58,6 @@ SERVERS = {"mcp"}
 def files(saved: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A folder with what the commands read."""
     folder = tmp_path_factory.mktemp("files")
-    curve = {"val_accuracy": [0.95 - 0.5 * n**-0.5 for n in range(1, 40)]}
-    (folder / "history.json").write_text(json.dumps(curve))
     plan = folder / "plan.json"
     assert application.run(["estimate", saved, "--provider", "local", "-o", str(plan)]) == 0
     (folder / "cloud").mkdir()

@@ -15,8 +15,8 @@ from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.estimate_model import estimate_model
 from gpuplan.plan.estimate_request import EstimateRequest
+from gpuplan.plan.measured_steps import format_step_time, parse_step_times
 from gpuplan.plan.request import resolve_request
-from gpuplan.plan.stated_times import format_step_time, parse_step_times
 
 Run = Callable[..., Any]
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ import pytest
 import typer
 from commands import parse
 from gpuplan.cli.app import app
-from gpuplan.cli.spellings import find_replacement, map_removed
+from gpuplan.cli.parse_errors import find_replacement, map_removed
 from gpuplan.settings import Settings, load_settings
 
 Run = Callable[..., Any]

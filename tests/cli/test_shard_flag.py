@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from gpuplan.estimate_document import read_offers
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.sharding import build_device_workload
+from gpuplan.plan.memory import build_device_workload
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.predict.step_time import StepTime

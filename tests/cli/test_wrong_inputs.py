@@ -138,8 +138,8 @@ VALUES = (
           "type `--price 2500`", "rig --accelerator RTX4090 --price 2500"),
     Wrong("breakeven run.json --runs ten", "`--runs ten` is not a whole number", "type `--runs 1`",
           "breakeven run.json --runs 1"),
-    Wrong("epochs history.json --target 90%", "`--target 90%` is not a number", "type `--target 0.9`",
-          "epochs history.json --target 0.9"),
+    Wrong("rig --accelerator RTX3090 --price 1400 --hours-a-week 90%", "`--hours-a-week 90%` is not a number",
+          "type `--hours-a-week 0.9`", "rig --accelerator RTX3090 --price 1400 --hours-a-week 0.9"),
     Wrong("export plan.json --to docker",
           "`--to docker` is none of kinetic, skypilot, dstack, kubernetes, ray, colab",
           "type `--to kinetic` or `--to skypilot` or `--to dstack` or `--to kubernetes` or `--to ray` or "
@@ -261,8 +261,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, saved: str) -> Path:
     for name in ("run.json", "below/deep.json"):
         (made / name).write_text(json.dumps(workload))
     shutil.copy(EXAMPLES / "mnist_cnn.py", made)
-    curve = [1 - 0.5 / epoch for epoch in range(1, 30)]
-    (made / "history.json").write_text(json.dumps({"val_accuracy": curve}))
     assert run(["estimate", str(made / "run.json"), *ANY.split(), "-o", str(made / "plan.json"), "--json"]) == 0
     return made
 

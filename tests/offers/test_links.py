@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import Catalog, find_links, load_catalog
 from gpuplan.offers.check import check_catalog
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, select
 from gpuplan.predict.interconnect import HOST_SPECS, UNKNOWN_HOST, build_host_spec, find_slowest_link
 
 CATALOG = load_catalog()

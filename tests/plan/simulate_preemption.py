@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from gpuplan.plan.checkpoints import Lifetimes, SegmentedRun
+from gpuplan.plan.preemption import Lifetimes, SegmentedRun
 
 __all__ = ["SimulatedRuns", "draw_lifetimes", "simulate"]
 

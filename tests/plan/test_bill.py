@@ -126,5 +126,5 @@ def test_the_lines_add_up_to_the_total(price: Decimal, short_s: float, percent: 
     time_s = Interval(low=short_s, mid=1.1 * short_s, high=1.7 * short_s)
     bill = build_bill(train_time_s=time_s, usd_per_hour=price, fees=fees)
 
-    assert sum(Decimal(line["usd"]) for line in bill.lines_json()) == bill.total.mid
+    assert sum(Decimal(line.to_json()["usd"]) for line in bill.lines) == bill.total.mid
     assert bill.total_json() == {end: f"{usd:f}" for end, usd in bill.total._asdict().items()}

@@ -14,11 +14,10 @@ from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers, find_session_limits
 from gpuplan.plan.breakeven import Breakeven, compare_alternatives, find_crossovers
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.device_estimate import with_total_epochs
 from gpuplan.plan.estimate import Crossover
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.run_length import with_total_epochs
-from gpuplan.plan.select import OfferContext, Selection
-from gpuplan.plan.sessions import Access, build_access
+from gpuplan.plan.question import EstimateContext, OfferContext, Question, Selection
+from gpuplan.plan.timeline import Access, build_access
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given

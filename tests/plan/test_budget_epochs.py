@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from gpuplan.plan.cost_terms import NO_TERMS
+from gpuplan.plan.estimate_model import add_budget_epochs, estimate_for_budget, is_length_open
 from gpuplan.plan.estimate_workload import estimate_in_context
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.workload.options import WorkloadOptions

@@ -21,9 +21,8 @@ from gpuplan.plan.buy_or_rent import (
     months_to_break_even,
 )
 from gpuplan.plan.cost_terms import NO_TERMS, CostTerms
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.select import Filters, OfferContext, select
-from gpuplan.plan.sessions import build_access
+from gpuplan.plan.question import EstimateContext, Filters, OfferContext, Question, select
+from gpuplan.plan.timeline import build_access
 from gpuplan.units import Interval
 from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given

@@ -11,8 +11,8 @@ from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.comparison import co2_kg, energy_kwh, machine_power_w
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.question import EU, Filters, OfferContext, resolve_countries, select
 from gpuplan.plan.request import parse_seconds_until
-from gpuplan.plan.select import EU, Filters, OfferContext, resolve_countries, select
 from gpuplan.units import Interval
 
 COSTS = load_costs()

@@ -11,12 +11,11 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.errors import UsageError
 from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.offers.rows import AvailabilityRule, Offer
-from gpuplan.plan.estimate import Estimate
+from gpuplan.plan.estimate import Estimate, explain_no_answer
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
-from gpuplan.plan.question import Question, explain_no_answer
+from gpuplan.plan.question import Filters, Question
 from gpuplan.plan.ranking import compute_total_usd
-from gpuplan.plan.select import Filters
 
 SLOW, USUAL, QUICK = (make_accelerator(name, tflop_per_s=rate) for name, rate in (("S", 0.5), ("U", 1), ("Q", 4)))
 BY_NAME = {one.name: one for one in (SLOW, USUAL, QUICK)}  # 3,600 steps: two hours, one hour, a quarter

@@ -16,16 +16,15 @@ from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.breakeven import compare_alternatives, select_alternatives
+from gpuplan.plan.context import uses_one_device
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.decision import SURE, decide
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import OfferTable
-from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.question import EstimateContext, Filters, Question, Selection, select
 from gpuplan.plan.ranking import rank_offers
-from gpuplan.plan.script_layout import uses_one_device
-from gpuplan.plan.select import Filters, Selection, select
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.render.estimate_screen import select_shown_offers
 from gpuplan.units import Interval, format_duration
@@ -130,7 +129,7 @@ def measure(one: OfferEstimate) -> tuple[float, float, float]:
     """Return money, time and effort of an offer; money as it counts, with the allowance for an old price."""
     assert one.bill is not None
     assert one.run_time_s is not None
-    return one.bill.mid_nano * 1e-9 * (1 + TERMS.compute_aged_share(one.offer)), one.run_time_s.mid, one.own_h
+    return one.bill.nano[1] * 1e-9 * (1 + TERMS.compute_aged_share(one.offer)), one.run_time_s.mid, one.own_h
 
 
 def is_dominated(one: tuple[float, ...], others: Iterable[tuple[float, ...]]) -> bool:
@@ -170,7 +169,7 @@ def test_more_value_more_time_and_more_money_never_hurt(case: Case) -> None:
     assert times_s == sorted(times_s, reverse=True)
     if taken[0] is None or taken[0].run_time_s is None or taken[0].bill is None:
         return
-    late_s, dear_usd = taken[0].run_time_s.mid, max(0.01, taken[0].bill.mid_nano * 1e-9)
+    late_s, dear_usd = taken[0].run_time_s.mid, max(0.01, taken[0].bill.nano[1] * 1e-9)
     for limit, known in (("deadline_s", late_s), ("budget_usd", dear_usd)):
         answers = [case.ask(**{limit: share * known}) for share in (0.3, 0.8, 1.2, 3.0, 30.0)]
         is_yes = [answer.decision.recommended is not None for answer in answers]
@@ -226,7 +225,7 @@ def test_breakeven_and_json_agree(number: int) -> None:
     compared = compare_alternatives(context, question=question)
     assert compared.best.offer.offer is taken.offer
     assert compared.best.total_usd == pytest.approx(taken.total_usd)
-    assert compared.best.money_usd.mid == pytest.approx(taken.bill.mid_nano * 1e-9)
+    assert compared.best.money_usd.mid == pytest.approx(taken.bill.nano[1] * 1e-9)
     assert compared.decision == answer.decision_json()
     row = answer.to_json()["offers"][answer.decision.recommended or 0]
     assert answer.decision_json()["recommended"]["total_usd"] == row["total_usd"]

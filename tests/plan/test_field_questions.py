@@ -14,8 +14,7 @@ from gpuplan.plan.breakeven import compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload

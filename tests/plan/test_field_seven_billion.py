@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate import explain_no_answer
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
-from gpuplan.plan.question import Question, explain_no_answer
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload

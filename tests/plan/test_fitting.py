@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_product, make_workload
 from gpuplan.plan.device_estimate import DeviceEstimate
-from gpuplan.plan.estimate_device import DeviceEstimator, _choose_sharing_devices
-from gpuplan.plan.fitting import FitWays
-from gpuplan.plan.select import OfferContext
-from gpuplan.plan.sharding import UNSHARDED
+from gpuplan.plan.estimate_device import DeviceEstimator, FitWays, _choose_sharing_devices
+from gpuplan.plan.memory import UNSHARDED
+from gpuplan.plan.question import OfferContext
 from gpuplan.predict.sharding import Sharding
 from gpuplan.units import GIB
 from gpuplan.workload.model import DeviceLayout, DividedStep, VariableBytes, Workload

@@ -13,8 +13,7 @@ from gpuplan.plan.device_estimate import WHY
 from gpuplan.plan.estimate_device import DeviceEstimator
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext
+from gpuplan.plan.question import OfferContext, Question
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind

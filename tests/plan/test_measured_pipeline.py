@@ -17,8 +17,7 @@ from gpuplan.plan.input_pipeline import (
     list_feeds,
     with_input_bottleneck,
 )
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, rent_hosts
+from gpuplan.plan.question import OfferContext, Question, rent_hosts
 from gpuplan.predict.from_profile.predictor import ProfileRow, _loading
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import InputRate, Workload

@@ -13,8 +13,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, Selection, expand_hosts, rent_hosts, select
+from gpuplan.plan.question import Filters, Question, Selection, expand_hosts, rent_hosts, select
 from gpuplan.predict.data_parallel import scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval, format_offer_name

@@ -18,8 +18,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.money import NANO
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import Pricer
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval
@@ -53,7 +52,7 @@ def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     usable = not device_estimate.is_ruled_out and one.offer.complete
     time = None if time_s is None else time_s.mid
     if one.bill is not None:
-        cost_usd = one.bill.mid_nano * 1e-9
+        cost_usd = one.bill.nano[1] * 1e-9
     elif time is None and device_estimate.step_time_s is not None:
         samples = device_estimate.run.global_batch_size
         time = device_estimate.step_time_s.mid / samples
@@ -171,4 +170,4 @@ def test_discount_and_tax_by_hand() -> None:
         Fees(discount=Decimal("0.125"), tax=Decimal("0.2")),
     )
 
-    assert Bill(basis, usd_per_hour=Decimal(2)).mid_nano == 21 * NANO // 10
+    assert Bill(basis, usd_per_hour=Decimal(2)).nano[1] == 21 * NANO // 10

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan import own_machine
+from gpuplan.plan import measured_steps as own_machine
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_in_context, estimate_workload
-from gpuplan.plan.own_machine import add_measurements, load_own_step, measure_own_machine
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.select import Filters, Selection
+from gpuplan.plan.measured_steps import add_measurements, load_own_step, measure_own_machine
+from gpuplan.plan.question import EstimateContext, Filters, Question, Selection
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
@@ -171,7 +170,7 @@ def keep(workload: Workload, step: StepHere) -> None:
 
 
 def own_selection() -> Selection:
-    from gpuplan.plan.select import select as select_offers
+    from gpuplan.plan.question import select as select_offers
 
     return select_offers(Filters(providers=("local",)), catalog=CATALOG)
 

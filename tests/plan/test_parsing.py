@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.question import Question
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.plan.request import parse_duration_s
-from gpuplan.plan.select import Filters, select
 
 
 @pytest.mark.parametrize(

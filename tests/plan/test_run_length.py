@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from factories import make_product, make_workload
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.run_length import RunLength, compute_run_length, with_total_epochs
+from gpuplan.plan.device_estimate import RunLength, compute_run_length, with_total_epochs
 from gpuplan.plan.timeline import TimelineBuilder, compute_forward_share, count_sessions
 from gpuplan.units import GIB
 from hypothesis import given

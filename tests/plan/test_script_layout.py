@@ -9,10 +9,9 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.script_layout import count_mesh_devices, follow_script, select_mesh_offers, select_named_machines
-from gpuplan.plan.select import Filters, select
-from gpuplan.plan.sharding import build_device_workload, compute_device_memory
+from gpuplan.plan.context import count_mesh_devices, follow_script, select_mesh_offers, select_named_machines
+from gpuplan.plan.memory import build_device_workload, compute_device_memory
+from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.data_parallel import load_parallel_coefficients
 from gpuplan.predict.interconnect import Link
 from gpuplan.predict.sharded_step import RingLinks, add_replicas, compute_divided_link_s

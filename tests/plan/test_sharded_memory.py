@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import pytest
 from factories import make_workload
-from gpuplan.plan.memory import TIGHT_FROM, compute_batch_bytes, memory_verdict
-from gpuplan.plan.sharding import (
+from gpuplan.plan.memory import (
+    TIGHT_FROM,
     build_device_workload,
     build_traffic,
+    compute_batch_bytes,
     compute_device_memory,
     compute_needed_bytes,
     find_least_devices,
     find_sharding_remedy,
     list_memory_parts,
+    memory_verdict,
 )
 from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.units import GB, GIB

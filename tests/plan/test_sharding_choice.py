@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuplan.plan.device_estimate import DeviceEstimate
-from gpuplan.plan.memory import memory_verdict
-from gpuplan.plan.run_length import RunLength
-from gpuplan.plan.sharding import choose_least_sharding, count_groups
+from gpuplan.plan.device_estimate import DeviceEstimate, RunLength
+from gpuplan.plan.estimate_device import choose_least_sharding
+from gpuplan.plan.memory import count_groups, memory_verdict
 from gpuplan.predict.sharding import Sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval

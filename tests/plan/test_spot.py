@@ -19,10 +19,13 @@ from gpuplan.offers.spot import (
     find_preemption_statistics,
     load_preemption_data,
 )
-from gpuplan.plan.checkpoints import (
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.preemption import (
     Lifetimes,
+    PreemptionForecast,
     RunMoments,
     SegmentedRun,
+    SpotTerms,
     checkpoint_interval_s,
     compute_exponential_moments,
     compute_p90_s,
@@ -30,10 +33,7 @@ from gpuplan.plan.checkpoints import (
     compute_run_moments,
     split_into_segments,
 )
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.preemption import PreemptionForecast, SpotTerms
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.question import OfferContext, Question, Selection
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.simulate_preemption import draw_lifetimes, simulate

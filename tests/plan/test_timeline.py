@@ -14,8 +14,7 @@ from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
 from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.question import OfferContext, Question, Selection
 from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.workload.model import Workload

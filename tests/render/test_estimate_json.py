@@ -14,9 +14,8 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.offer_estimate import BestBatch, ServingEstimate
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.offer_estimate import ServingEstimate
+from gpuplan.plan.question import Filters, Question, select
 from gpuplan.records import round_floats, to_plain
 from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.settings_entries import Discount, Tax
@@ -86,14 +85,12 @@ def test_plans_of_earlier_versions_are_read_as_they_are() -> None:
     assert read_offers({"offers": whole}) == whole
 
 
-def test_second_plans_and_predictions_are_written_too() -> None:
-    """What `--best-batch` and `--mode infer` add."""
+def test_predictions_are_written_too() -> None:
+    """What `--mode infer` adds."""
     time_s = Interval(low=1.0, mid=2.0, high=3.0)
-    best = BestBatch(batch_size=64, step_time_s=time_s, run_time_s=None, cost_usd={"mid": "1"}, speedup=1.5)
     served = ServingEstimate(latency_s=time_s, per_s=time_s, usd_per_million=Decimal("0.10"))
     answer = estimate()
-    one = replace(answer.offers[0], best_batch=best, serving=served)
+    one = replace(answer.offers[0], serving=served)
 
     written = json.loads(format_estimate_json(replace(answer, offers=(one, *answer.offers[1:]))))["offers"][0]
-    assert written["best_batch"] == to_plain(best)
     assert written["serving"] == served.to_json(to_plain)

@@ -303,32 +303,6 @@ def test_remedies_stand_after_what_is_shown() -> None:
     )
 
 
-def ask_prices(*prices: str, **asked: Any) -> Estimate:
-    """Estimate on equally fast accelerators at some prices an hour."""
-    pairs = [
-        (make_offer(one.name, instance_type=one.name, usd_per_hour=Decimal(price)), one)
-        for one, price in zip(TWENTY, prices, strict=False)
-    ]
-    return ask_about(*pairs, **asked)
-
-
-@pytest.mark.parametrize(
-    ("price", "firm", "ratio"),
-    [
-        ("1.5", "not firmly", "50 %"),
-        ("1.875", "firmly", "88 %"),
-        ("10", "firmly", "900 %"),
-        ("11", "firmly", "10 times"),
-    ],
-)
-def test_a_margin_by_hand(price: str, firm: str, ratio: str) -> None:
-    """$1 (0.8 to 1.5) against 0.8 to 1.5 times a price: firm from $1.875, whose lower end is $1.50."""
-    assert format_summary_lines(ask_prices("1", price))[-1] == (
-        f"{firm} cheapest: at a price {ratio} higher, or with steps {ratio} slower, lambda GPU01 (us-east-1, "
-        "on demand) would be cheaper"
-    )
-
-
 def ask_front(*speeds: float) -> Estimate:
     """Estimate on accelerators of some speeds [TFLOP/s], on which the run costs as many dollars."""
     pairs = [

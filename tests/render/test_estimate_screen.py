@@ -14,7 +14,7 @@ from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import Currency
 from gpuplan.plan.estimate import BudgetEpochs, Decision, Estimate
-from gpuplan.plan.select import Filters
+from gpuplan.plan.question import Filters
 from gpuplan.render import estimate_notes
 from gpuplan.render.estimate_screen import build_cells, emit_screen, pick_columns, select_shown_offers
 from gpuplan.units import Interval
@@ -158,15 +158,12 @@ def test_what_cannot_be_had_comes_last() -> None:
     assert select_shown_offers(replace(answer, options=asked)) == [1, 2, 0]
 
 
-def make_head(
-    *, steps: int | None = 1, served: bool = False, latency: bool = True, best: bool = False, **options: Any
-) -> Any:
+def make_head(*, steps: int | None = 1, served: bool = False, latency: bool = True, **options: Any) -> Any:
     """Return what the columns depend on."""
     return SimpleNamespace(
         workload=SimpleNamespace(steps=steps),
         has_serving=served,
         offers=[SimpleNamespace(serving=SimpleNamespace(latency_s=latency))],
-        has_best_batches=best,
         options={"sort": "cost", **options},
     )
 
@@ -186,7 +183,6 @@ def test_columns_of_a_run_by_width() -> None:
     assert keys(80, fit=True) == keys(80, shard="fsdp") == with_layout
     assert keys(80, sort="co2") == "mark machine run_time_s cost_usd co2_kg usd_per_hour"
     assert keys(80, sort="time") == narrow
-    assert keys(80, best=True) == "mark machine run_time_s cost_usd best_batch_size usd_per_hour"
 
 
 def test_columns_by_instance() -> None:

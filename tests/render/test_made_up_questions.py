@@ -13,8 +13,7 @@ from factories import FakePredictor, make_accelerator, make_limits, make_offer, 
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters, OfferContext, Selection
+from gpuplan.plan.question import Filters, OfferContext, Question, Selection
 from gpuplan.render.estimate_output import format_estimate_html, format_estimate_json
 from gpuplan.render.estimate_screen import select_shown_offers
 from gpuplan.render.report.view import build_view

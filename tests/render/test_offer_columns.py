@@ -42,7 +42,7 @@ def test_people_read_these_columns() -> None:
         "mark": "", "machine": "machine", "instance_type": "instance", "accelerator": "accelerator",
         "region": "region", "purchase": "purchase", "layout": "layout", "usd_per_hour": "$/h",
         "step_time_s": "step ms", "run_time_s": "time", "cost_usd": "cost", "memory_bytes": "memory",
-        "basis": "basis", "limiter": "limit", "best_batch_size": "best batch", "samples_per_s": "samples/s",
+        "basis": "basis", "limiter": "limit", "samples_per_s": "samples/s",
         "usd_per_million_samples": "a million", "latency_s": "one, ms", "co2_kg": "kg CO2",
     }  # fmt: skip
     assert [column.name for column in COLUMNS if column.is_number] == [
@@ -63,7 +63,7 @@ def test_an_offer_by_hand() -> None:
         "mark": "take", "machine": "T4 on Lambda", "instance_type": "gpu_1x_t4", "accelerator": "T4",
         "region": "us-east-1", "purchase": "on demand", "layout": "none", "usd_per_hour": "1.00",
         "step_time_s": "800–1,500", "run_time_s": "60 min (48–90)", "cost_usd": "$1.00 (0.8–1.5)",
-        "memory_bytes": "2.5 of 16 GiB", "basis": "modelled", "limiter": "compute", "best_batch_size": UNKNOWN,
+        "memory_bytes": "2.5 of 16 GiB", "basis": "modelled", "limiter": "compute",
         "samples_per_s": "32 (21–40)", "usd_per_million_samples": "$8.68", "latency_s": UNKNOWN, "co2_kg": UNKNOWN,
     }  # fmt: skip
 
@@ -171,23 +171,6 @@ def test_a_layout_tells_parts_passes_and_recomputation(
     assert read("layout", shard=shard, recomputed=recomputed, **layout) == text
 
 
-BEST = {
-    "batch_size": 64, "step_time_s": {"low": 0.5, "mid": 1.0, "high": 2.0}, "run_time_s": HOUR,
-    "cost_usd": {"low": "1", "mid": "1.5", "high": "2"}, "speedup": 1.2,
-}  # fmt: skip
-
-
-def test_a_best_batch_by_hand() -> None:
-    """An hour for $1.50, which is 3.00 in a currency of two to the dollar; what is unknown is left out."""
-    time = "60 min (30 min–2.0 h)"
-
-    assert read("best_batch_size", best_batch=BEST) == f"64: {time}, $1.50"
-    assert read("best_batch_size", EURO, best_batch=BEST) == f"64: {time}, 3.00 EUR"
-    assert read("best_batch_size", best_batch={**BEST, "cost_usd": None}) == f"64: {time}"
-    assert read("best_batch_size", best_batch={**BEST, "run_time_s": None}) == "64: $1.50"
-    assert read("best_batch_size", best_batch={**BEST, "run_time_s": None, "cost_usd": None}) == "64"
-
-
 def test_latency_and_carbon_dioxide() -> None:
     """1 to 4 ms, and 0.2 kg (0.1 to 0.5); an unknown latency is a dash."""
     latency_s = {"low": 0.001, "mid": 0.002, "high": 0.004}
@@ -200,12 +183,12 @@ def test_latency_and_carbon_dioxide() -> None:
 def test_values_of_an_entry_by_hand() -> None:
     """32 samples in 0.8 to 1.5 s; two remedies are one text; a range is three values."""
     remedies = [{"remedy": "halves"}, {"remedy": "shards"}]
-    values = build_values(make_entry(best_batch=BEST, memory_remedies=remedies))
+    values = build_values(make_entry(memory_remedies=remedies))
 
     assert tuple(values) == VALUE_NAMES
     assert {name.removesuffix("_low") for name in VALUE_NAMES if name.endswith("_low")} == {
-        "step_time_s", "train_time_s", "run_time_s", "cost_usd", "best_batch_step_time_s", "best_batch_run_time_s",
-        "best_batch_cost_usd", "samples_per_s", "latency_s", "mfu", "tokens_per_s",
+        "step_time_s", "train_time_s", "run_time_s", "cost_usd", "samples_per_s", "latency_s", "mfu",
+        "tokens_per_s",
     }  # fmt: skip
     assert (values["provider"], values["region"], values["usd_per_hour"]) == ("lambda", "us-east-1", "1.0")
     assert [values[f"step_time_s_{bound}"] for bound in BOUNDS] == [0.8, 1.0, 1.5]
@@ -215,18 +198,14 @@ def test_values_of_an_entry_by_hand() -> None:
     assert values["usd_per_million_samples"] == Decimal("8.680555556")
     assert [values[f"cost_usd_{bound}"] for bound in BOUNDS] == ["0.800000000", "1.000000000", "1.500000000"]
     assert values["memory_remedies"] == "halves; shards"
-    assert (values["best_batch_size"], values["best_batch_speedup"]) == (64, 1.2)
-    assert [values[f"best_batch_run_time_s_{bound}"] for bound in BOUNDS] == [1800.0, 3600.0, 7200.0]
-    assert [values[f"best_batch_step_time_s_{bound}"] for bound in BOUNDS] == [0.5, 1.0, 2.0]
-    assert [values[f"best_batch_cost_usd_{bound}"] for bound in BOUNDS] == ["1", "1.5", "2"]
     assert not {"mark", "machine", "layout", "co2_kg"} & values.keys()
 
 
 def test_unknown_values_of_an_entry() -> None:
     """None for each, also for the bounds of a range."""
     values = build_values(make_entry(step_time_s=None, usd_per_hour=None, run_time_s=None))
-    ranges = ("step_time_s", "run_time_s", "samples_per_s", "latency_s", "best_batch_run_time_s", "tokens_per_s")
-    names = ("usd_per_hour", "usd_per_million_samples", "memory_remedies", "best_batch_size", "best_batch_speedup")
+    ranges = ("step_time_s", "run_time_s", "samples_per_s", "latency_s", "tokens_per_s")
+    names = ("usd_per_hour", "usd_per_million_samples", "memory_remedies")
 
     assert {values[f"{name}_{bound}"] for name in ranges for bound in BOUNDS} == {None}
     assert {values[name] for name in names} == {None}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from ...limits import MAX_AMOUNT
-from ...plan.fitting import describe_changes
+from ...plan.memory import describe_changes
 from ...predict.sharding import Sharding, describe_sharding, read_sharding
 from ...predict.step_time import join_notes
 from .api_call import Data

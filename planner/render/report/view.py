@@ -52,7 +52,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "top": [rows[index] for index in first[:ROWS_SHOWN]],
         "rows": rows,
         "steps": details["steps"],
-        "memory": {**memory, "ways": _describe_memory_ways(chosen, currency)},
+        "memory": {**memory, "ways": _describe_memory_ways(chosen)},
         "bills": [
             {**_build_card(one := offers[bill["offer"]], "", currency), **bill, "unbilled": one["unbilled"]}
             for bill in details["bills"]
@@ -179,8 +179,8 @@ def _build_capacities(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     return [{"name": name, "gib": gib} for name, gib in sorted(found.items(), key=lambda row: row[1])]
 
 
-def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[str]:
-    """Return what would make the step fit, or a larger batch use the devices better, on the decision's offers."""
+def _describe_memory_ways(chosen: Iterable[Offer]) -> list[str]:
+    """Return what would make the step fit on the decision's offers."""
     lines = []
     for one in chosen:
         name = format_device(one["accelerator"], one["devices"])
@@ -189,9 +189,6 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
                 describe_remedy(way["remedy"], is_enough=way["fits"]) for way in one["memory_remedies"]
             )
             lines.append(f"{name}: {one['memory_verdict']}. Possible remedies: {ways}.")
-        if one["best_batch"] is not None:
-            batch = BY_NAME["best_batch_size"].describe(one, currency)
-            lines.append(f"{name} at its best batch: {batch}.")
     return lines
 
 

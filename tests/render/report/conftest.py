@@ -13,8 +13,7 @@ from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import build_report_details
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.select import Filters, select
+from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.workload.model import Unmodelled

@@ -1,30 +1,108 @@
-"""Step times that the user knows, as measurements: `T4=120ms`, or the line that `gpuplan profile` prints."""
+"""Measured steps: of this machine, and those that the user knows: `T4=120ms`, as `gpuplan profile` prints."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError
 from ..limits import MAX_DURATION_S, require_positive
 from ..offers.catalog import load_catalog
 from ..offers.clouds import COLAB
+from ..offers.local import PROVIDER
 from ..predict.step_time import StepTime
-from ..units import MS_PER_S
+from ..units import MS_PER_S, SECONDS_PER_HOUR
 from ..workload.ops import OpKind
 from ..workload.reference import SCRIPT_SUFFIXES
-from .select import OfferContext
+from .question import OfferContext
 
 if TYPE_CHECKING:
     from ..offers.aliases import AcceleratorNames
+    from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
+    from ..predict.step_time import StepPredictor
     from ..profile_schema import ProfileDocument
     from ..workload.model import Workload
     from .estimate import Estimate
-    from .question import EstimateContext
+    from .offer_estimate import OfferEstimate
+    from .question import EstimateContext, Question, Selection
+
+
+def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow, ...]:
+    """Return the measured step of a workload on this machine, if that is among the offers and was measured."""
+    accelerator = next((one.accelerator for one in selection.offers if one.offer.provider == PROVIDER), None)
+    if accelerator is None:
+        return ()
+    from ..profile.this_machine import build_row, load_step
+
+    row = build_row(load_step(workload, accelerator), workload, accelerator)
+    return () if row is None else (row,)
+
+
+def add_measurements(
+    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
+    if not measurements:
+        return predictor
+    from ..predict.from_profile.predictor import ProfiledPredictor
+    from ..predict.predictor import Predictor
+
+    plain, known = predictor, tuple(measurements)
+    if isinstance(predictor, ProfiledPredictor):
+        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
+    if not isinstance(plain, Predictor):
+        return predictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(plain, known, own_cpu=cpu, accelerators=catalog.accelerators)
+
+
+def measure_own_machine(
+    context: EstimateContext, answer: Estimate, question: Question, *, model: str, argv: Sequence[str]
+) -> EstimateContext | None:
+    """Return the context with a measured step of this machine; None where it is not asked about, or known."""
+    place = next((row for row, one in enumerate(answer.contexts) if one.offer.provider == PROVIDER), None)
+    own = None if place is None else answer.offers[place]
+    if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
+        return None
+    from ..profile.this_machine import build_row, get_day, load_step, measure_step
+
+    workload, accelerator = context.workload, own.selected.accelerator
+    known = load_step(workload, accelerator)
+    if known is not None and not (known.was_in_vain and known.day != get_day()):
+        return None  # it takes too long, or nothing could be measured today
+    tell = context.options.script.tell
+    step = measure_step(model, workload, accelerator, options=context.options, argv=argv, tell=tell)
+    row = build_row(step, workload, accelerator)
+    if row is None:
+        return None
+    predictor = add_measurements(context.predictor, (row,), context.catalog, context.selection)
+    return replace(context, predictor=predictor)
+
+
+def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) -> bool:
+    """Return whether this machine is asked about, or may have the least total, or be the free alternative."""
+    step, run_s = own.device_estimate.step_time, own.run_time_s
+    if not isinstance(step, StepTime) or step.basis == "measured" or own.device_estimate.is_ruled_out:
+        return False
+    if PROVIDER in question.filters.providers or own.offer.accelerator in question.filters.accelerators:
+        return True
+    if run_s is not None and question.deadline_s is not None and run_s.low > question.deadline_s:
+        return False
+    taken = answer.taken
+    if taken is None or run_s is None:
+        return True
+    least_usd = own.own_h * question.hour_value_usd + run_s.low / SECONDS_PER_HOUR * question.wait_value_usd
+    if taken.total_usd is None or least_usd <= taken.total_usd:
+        return True
+    return taken.offer.usd_per_hour != 0 and answer.decision.free is None
+
 
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _FORM = re.compile(rf"([^=]+)={_NUMBER}(?:\+-{_NUMBER})?(ms|s)(?:@(\d+))?(?::([0-9a-f]{{6}}))?")
@@ -96,10 +174,7 @@ def compute_work_digest(workload: Workload) -> str:
 
 
 def format_step_time(document: ProfileDocument) -> str:
-    """Return the first measured step of a profile, without its wait for input, as `--measured` takes it.
-
-    Empty for none, for a CPU, and for several devices.
-    """
+    """Return a profile's first step, without its wait, for `--measured`; empty for a CPU or several devices."""
     from ..workload.model import Workload
 
     accelerator = document["accelerator"]
@@ -139,7 +214,6 @@ def describe_measuring(answer: Estimate, context: EstimateContext) -> str:
     if t4 is None or gpu is None or gpu.kind != "gpu" or taken.offer.devices > 1 or device.able_per_s is not None:
         return ""
     from .estimate_device import DeviceEstimator
-    from .own_machine import add_measurements
 
     offer = next(one for one in load_catalog().offers if (one.provider, one.accelerator) == (COLAB, "T4"))
     there = DeviceEstimator(context.predictor).estimate(workload, OfferContext(offer, t4))
