@@ -1,6 +1,6 @@
 """Device time of a step by kernel, from the framework's profiler, after the step was timed.
 
-    python -m lab.kernel_times request.json
+    python -m lab.kernel_times FOLDER
 
 answers as `gpuplan.profile.child`, and adds the kernels of the step.
 """

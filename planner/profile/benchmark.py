@@ -11,8 +11,8 @@ from ..errors import GpuplanError
 from ..profile_schema import ProfileDocument
 from ..workload.options import WorkloadOptions
 from .benchmark_suite import BenchmarkWorkload, Configured, build_row, configure_suite
-from .device_probe import probe_device
 from .document import find_accelerator_name
+from .measuring_process import probe_device
 from .request import Device, ProfileRequest
 from .run import profile
 from .statistics import ProcessLimits

@@ -1,104 +1,83 @@
 """Child process of `gpuplan profile`: build a model on a backend and measure it at one batch size.
 
-    python -m gpuplan.profile.child request.json
-
-Messages go to the original stdout, one JSON object per line; output of the user's code goes to stderr. The process
-ends when its stdin is closed, so that it never outlives its parent.
+python -m gpuplan.profile.child FOLDER
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
-from ..workload.capture.watch import answer_with_position, end_with_parent
+from ..workload.capture.process import describe_for_parent
+from ..workload.capture.watch import answer_with_position
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
-from .device_probe import require_device
-from .machine import describe_environment, read_backend_facts
+from .machine import describe_environment, read_backend_facts, require_device
 from .measure_model import MeasuredModel, Trace, is_out_of_memory, measure_model
 from .windows import MeasurementRules, Meter
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
 
-STDOUT, STDERR = 1, 2
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
-def main(request_path: str, trace: Trace | None = None) -> NoReturn:
+def main(folder: str, trace: Trace | None = None) -> NoReturn:
     """Answer a request and end the process; `trace`: see `measure_model`."""
-    parent, path = Parent(), Path(request_path)
+    parent = Parent(folder)
+    parent.end_with()
     try:
-        _answer(json.loads(path.read_text(encoding="utf-8")), parent, path.parent, trace)
+        _answer(parent, trace)
     except Exception as error:
-        parent.fail(error)
-    parent.finish("failed", kind="failed", message="the model was never measured", hint=None)
+        _fail(parent, error)
+    parent.finish("failed", kind="failed", message="the model was never measured")
 
 
-class Parent:
-    """The parent process, at the original stdin and stdout; the user's code gets an empty stdin, and stderr."""
-
-    def __init__(self) -> None:
-        """Take over the streams; the process ends with its parent from now on."""
-        self._written = end_with_parent()
-        self._out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
-        os.dup2(STDERR, STDOUT)
-
-    def send(self, event: str, **message: Any) -> None:
-        """Send a message."""
-        self._out.write(json.dumps({"event": event, **message}) + "\n")
-
-    def wait_for_device(self) -> None:
-        """Say that everything is compiled, and wait until the device is free."""
-        self.send("prepared")
-        self._written.get()
-
-    def finish(self, event: str, **message: Any) -> NoReturn:
-        """Send the last message and end the process without returning to the user's code."""
-        self.send(event, **message)
-        self._out.flush()
-        sys.stderr.flush()
-        os._exit(0)
-
-    def fail(self, error: Exception) -> NoReturn:
-        """Send an error, with its traceback on stderr unless the user can fix it, and end the process."""
-        if isinstance(error, GpuplanError):
-            kind = "usage" if isinstance(error, UsageError) else "capture"
-            self.finish("failed", kind=kind, message=str(error), hint=error.hint)
-        traceback.print_exception(error)
-        kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-        self.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None)
-
-    def send_window(self, phase: str, meter: Meter) -> None:
-        """Send the last completed window."""
-        if not meter.steps_s:
-            self.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
-            return
-        found = meter.summary()
-        self.send(
-            "window",
-            phase=phase,
-            step_s=meter.steps_s[-1],
-            steps=meter.counts[-1],
-            median_s=found["median_s"],
-            width=found["width"],
-        )
+def _fail(parent: Parent, error: Exception) -> NoReturn:
+    """Send an error, with its traceback on stderr unless the user can fix it, and end the process."""
+    if isinstance(error, GpuplanError):
+        parent.finish(**describe_for_parent(error))
+    traceback.print_exception(error)
+    kind = "out_of_memory" if is_out_of_memory(error) else "failed"
+    parent.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}")
 
 
-def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace | None) -> None:
+def _send_window(parent: Parent, phase: str, meter: Meter) -> None:
+    """Send the last completed window."""
+    if not meter.steps_s:
+        parent.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+        return
+    found = meter.summary()
+    parent.send(
+        "window",
+        phase=phase,
+        step_s=meter.steps_s[-1],
+        steps=meter.counts[-1],
+        median_s=found["median_s"],
+        width=found["width"],
+    )
+
+
+def wait_for_device(parent: Parent) -> None:
+    """Say that everything is compiled, and wait until the device is free."""
+    parent.send("prepared")
+    parent.wait()
+
+
+def _answer(parent: Parent, trace: Trace | None) -> None:
+    request, folder = parent.request, parent.folder
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -117,9 +96,9 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace 
     def use(concrete: ExecutableModel) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
         try:
-            row = _measure(concrete, request, parent, facts, trace)
+            row = _measure(concrete, parent, facts, trace)
         except Exception as error:  # in the measurement, not in the user's code
-            parent.fail(error)
+            _fail(parent, error)
         parent.finish("done", row=row)
 
     with nullcontext() if reference.kind == "script" else draw_weights_quickly():
@@ -176,10 +155,11 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
 
 
 def _measure(
-    concrete: ExecutableModel, request: dict[str, Any], parent: Parent, facts: dict[str, Any], trace: Trace | None
+    concrete: ExecutableModel, parent: Parent, facts: dict[str, Any], trace: Trace | None
 ) -> MeasuredValues:
     from .input_pipeline import MOST_S, measure_pipeline
 
+    request = parent.request
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
     own, batch_size = request["data"] == "script", concrete.batch_size
     if own and concrete.arguments is None:
@@ -209,8 +189,8 @@ def _measure(
             fed=fed,
         ),
         rules=rules,
-        tell=parent.send_window,
-        wait=parent.wait_for_device if request.get("wait") else None,
+        tell=partial(_send_window, parent),
+        wait=partial(wait_for_device, parent) if request.get("wait") else None,
         trace=trace,
     )
     values["prepare"] |= facts

@@ -1,4 +1,7 @@
-"""Environment of a measurement: processor, memory, device, driver, clocks, versions. Unknown values are null."""
+"""Environment of a measurement: processor, memory, device, driver, clocks, versions. Unknown values are null.
+
+`python -m gpuplan.profile.machine FOLDER` sends the facts on a backend's device.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..child_process import Parent
+from ..errors import UsageError
 from ..limits import count_usable_cores
 from ..units import MIB
 
@@ -29,6 +34,7 @@ ENVIRONMENT_VARIABLES = (
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 BATTERY = Path("/sys/class/power_supply")
 CPUINFO = Path("/proc/cpuinfo")
+DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
 def describe_environment(backend: str) -> dict[str, Any]:
@@ -108,6 +114,16 @@ def read_backend_facts(backend: str) -> dict[str, Any]:
     if found["platform"] == "cpu":
         found["name"] = read_processor_name()
     return {"backend": backend, **found}
+
+
+def require_device(facts: Mapping[str, Any], wanted: str | None) -> None:
+    """Raise UsageError unless a backend with these facts uses the wanted device."""
+    if wanted is not None and facts["platform"] != wanted:
+        backend = facts["backend"]
+        raise UsageError(
+            f"--device {wanted}: {backend} uses a {facts['platform']} on this machine",
+            hint=f"install {backend} for that device, or leave out `--device`",
+        )
 
 
 def _describe(
@@ -229,3 +245,9 @@ def read_device_peak_bytes(backend: str) -> int | None:
     import torch
 
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else None
+
+
+if __name__ == "__main__":
+    parent = Parent(sys.argv[1])
+    parent.end_with()
+    parent.finish("device", facts=read_backend_facts(parent.request["backend"]))

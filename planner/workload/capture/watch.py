@@ -1,4 +1,4 @@
-"""Child's side of a process that runs the user's code: end with the parent, its position, and imports.
+"""Child's side of a process that runs the user's code: its position, and imports.
 
 Where it is, `faulthandler` writes on a signal of the parent, also while C code holds the interpreter's lock.
 """
@@ -9,41 +9,16 @@ import faulthandler
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
 BEGUN, STACK = "begun.txt", "stack.txt"
 ASK = signal.SIGURG  # ignored without a handler
-STDIN = 0
-
-
-def end_with_parent() -> SimpleQueue[bytes]:
-    """End the process group when the parent closes stdin; the user's code sees an empty stdin.
-
-    Return a queue of the bytes that the parent writes to stdin.
-    """
-    written: SimpleQueue[bytes] = SimpleQueue()
-    lifeline = os.dup(STDIN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, STDIN)
-    os.close(nothing)
-    threading.Thread(target=_wait_for_end, args=(lifeline, written), daemon=True).start()
-    return written
-
-
-def _wait_for_end(lifeline: int, written: SimpleQueue[bytes]) -> None:
-    while byte := os.read(lifeline, 1):
-        written.put(byte)
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
 
 
 def answer_with_position(folder: Path) -> None:
