@@ -18,9 +18,8 @@ from functools import cache, partial
 from typing import Any
 
 from gpuplan.child_process import Parent
-from gpuplan.profile.child import set_products, wait_for_device
+from gpuplan.profile.child import get_torch_synchronize, is_out_of_memory, set_products, wait_for_device
 from gpuplan.profile.machine import describe_environment
-from gpuplan.profile.measure_model import get_torch_synchronize, is_out_of_memory
 from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
 
 from .campaign_kernels import BYTES, Kernel

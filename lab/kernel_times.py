@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gpuplan.profile.child import main
-from gpuplan.profile.measure_model import Stepper
+from gpuplan.profile.child import Stepper, main
 
 STEPS = 3
 MOST_KERNELS = 80

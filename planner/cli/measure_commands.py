@@ -70,8 +70,7 @@ def profile(
     from ..plan.estimate_request import EstimateRequest
     from ..plan.request import build_workload_options
     from ..plan.stated_times import format_step_time
-    from ..profile.request import ProfileRequest
-    from ..profile.run import profile
+    from ..profile.run import ProfileRequest, profile
     from ..render.profile import emit_profile, iter_summary_sentences, show_progress
 
     require_writable(out.output)
@@ -217,8 +216,7 @@ def benchmark(
       gpuplan benchmark -o rows.csv
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
-    from ..profile.benchmark import run_benchmark
-    from ..profile.benchmark_suite import format_csv, select_workloads
+    from ..profile.benchmark import format_csv, run_benchmark, select_workloads
     from ..profile.run import select_backend
 
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)

@@ -1,4 +1,4 @@
-"""Child process of `gpuplan profile`: build a model on a backend and measure it at one batch size.
+"""Child process of `gpuplan profile`: build a model on a backend, and measure `fit()` and its step alone.
 
 python -m gpuplan.profile.child FOLDER
 """
@@ -6,30 +6,49 @@ python -m gpuplan.profile.child FOLDER
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
-from ..profile_schema import MeasuredValues
+from ..profile_schema import MeasuredValues, Timing
 from ..workload.capture.process import describe_for_parent
 from ..workload.capture.watch import answer_with_position
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
-from .machine import describe_environment, read_backend_facts, require_device
-from .measure_model import MeasuredModel, Trace, is_out_of_memory, measure_model
-from .windows import MeasurementRules, Meter
+from .machine import (
+    describe_environment,
+    read_backend_facts,
+    read_device_peak_bytes,
+    read_resident_peak_bytes,
+    require_device,
+)
+from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
+    from .recorder import Epoch
 
+Tell = Callable[[str, Meter], None]
+Trace = Callable[[str, "Stepper"], dict[str, Any]]
+# Messages of the frameworks for exhausted memory.
+OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
+    "Failed to allocate", "can't allocate memory", "not enough memory", "Unable to allocate",
+)  # fmt: skip
+EPOCHS_MEASURED = 3
+SHORT_EPOCH_STEPS = 4
+MANY_EPOCHS = 10**6
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
@@ -157,7 +176,7 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
 def _measure(
     concrete: ExecutableModel, parent: Parent, facts: dict[str, Any], trace: Trace | None
 ) -> MeasuredValues:
-    from .input_pipeline import MOST_S, measure_pipeline
+    from .input_pipeline import MOST_S, draw_data, measure_pipeline
 
     request = parent.request
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
@@ -165,7 +184,7 @@ def _measure(
     if own and concrete.arguments is None:
         raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
     started_s = time.perf_counter()
-    data = _draw_arrays(concrete, few=own)
+    data = draw_data(concrete, few=own)
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
     facts["precision"] = str(model.dtype_policy.name)
@@ -178,16 +197,12 @@ def _measure(
     pipeline = None
     if own and mode == "train" and request["pipeline"]:
         pipeline = measure_pipeline(fed, batch_size=batch_size, most_s=min(MOST_S, rules.most_s))
+    brief = request.get("brief", False)
+    subject = MeasuredModel(
+        model=model, data=data, batch_size=batch_size, fed=fed, backend=backend, mode=mode, brief=brief
+    )
     values = measure_model(
-        MeasuredModel(
-            model=model,
-            data=data,
-            batch_size=batch_size,
-            backend=backend,
-            mode=mode,
-            brief=request.get("brief", False),
-            fed=fed,
-        ),
+        subject,
         rules=rules,
         tell=partial(_send_window, parent),
         wait=partial(wait_for_device, parent) if request.get("wait") else None,
@@ -197,18 +212,249 @@ def _measure(
     return values | {"pipeline": pipeline, "batch_size": batch_size}
 
 
-def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
-    """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
-    from .input_pipeline import compute_sample_bytes, compute_samples_to_draw, draw_inputs, draw_targets
+# --- the measurement ---------------------------------------------------------------------------------------
 
-    size = compute_sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
-    count = concrete.batch_size
-    if not few:
-        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
-    x = draw_inputs(concrete.x, samples=count, model=concrete.model)
-    y = draw_targets(concrete.y, samples=count, output=concrete.output)
-    weight = draw_targets(concrete.sample_weight, samples=count, output=concrete.output)
-    return x, y, weight
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """A model and its input, to be measured.
+
+    Args:
+        model: A compiled Keras model.
+        data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
+        batch_size: Samples of a step [-].
+        fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
+        backend: Keras backend.
+        mode: Training or inference.
+        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
+    """
+
+    model: Any
+    data: tuple[Any, Any, Any]
+    batch_size: int
+    fed: Mapping[str, Any] = field(default_factory=dict)
+    backend: str
+    mode: Literal["train", "infer"] = "train"
+    brief: bool = False
+
+    @property
+    def first_batch(self) -> tuple[Any, ...]:
+        """The first batch, in the form a step takes."""
+        import keras
+
+        batch = keras.tree.map_structure(
+            lambda array: None if array is None else array[: self.batch_size], self.data
+        )
+        x, y, weight = batch
+        if self.mode == "infer":
+            return (x,)
+        return (x, y) if weight is None else (x, y, weight)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Return the input arguments of `fit()`, without validation."""
+        if self.fed:
+            from ..workload.capture.feeding import INPUT_ARGUMENTS
+
+            names = (*INPUT_ARGUMENTS, "validation_split")
+            given = {name: self.fed[name] for name in names if self.fed.get(name) is not None}
+            return given | {"validation_freq": MANY_EPOCHS + 1}
+        x, y, weight = self.data
+        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+
+
+def measure_model(
+    subject: MeasuredModel,
+    *,
+    rules: MeasurementRules,
+    tell: Tell,
+    wait: Callable[[], None] | None = None,
+    trace: Trace | None = None,
+) -> MeasuredValues:
+    """Measure a configuration: times, warm-up, raw samples, memory.
+
+    Args:
+        subject: Model to measure; it is unusable afterwards.
+        rules: Rules to start and stop.
+        tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
+        wait: Called after a first step, which compiles; what follows has the device to itself. None: in one go.
+        trace: Called at the end with backend and step alone; returns the kernels of the step.
+    """
+    before_bytes = read_resident_peak_bytes()
+    first_s = None
+    if wait is not None:
+        first_s = _run_first_step(subject, rules)
+        wait()
+    meter, loop_first_s, beside_s = _measure_loop(subject, rules, tell)
+    first_s = loop_first_s if first_s is None else first_s
+    middle_s = meter.summary()["median_s"] if meter.steps_s else None
+    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    values: MeasuredValues = {
+        "fit": meter.to_json(),
+        "prepare": {"first_step_s": first_s, "compile_s": compile_s},
+        "epoch": {"beside_steps_s": beside_s},
+        "step": None,
+    }
+    stepper = None if subject.brief else build_stepper(subject)
+    if stepper is not None:
+        values["step"] = _measure_step(stepper, rules, tell)
+    peak_bytes = read_resident_peak_bytes()
+    values["memory"] = {
+        "device_peak_bytes": read_device_peak_bytes(subject.backend),
+        "host_peak_bytes": peak_bytes,
+        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+    }
+    if stepper is not None and trace is not None:
+        values["kernels"] = trace(subject.backend, stepper)
+    return values
+
+
+def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | None:
+    """Run the first call of the loop, and return the time until its end [s]."""
+    from .recorder import PredictRecorder, StepRecorder
+
+    if subject.mode == "train":
+        recorder = StepRecorder(Meter(rules), most_steps=1)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+    else:
+        recorder = PredictRecorder(Meter(rules))
+        batch, size = subject.first_batch, subject.batch_size
+        subject.model.predict(*batch, batch_size=size, verbose=0, callbacks=[recorder])
+    return recorder.first_step_s
+
+
+def _measure_loop(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, float | None, float | None]:
+    """Run `fit()`, or `predict()` again and again, until the meter is done.
+
+    Return its steps, the time until the end of the first, and that of an epoch of `fit()` beside them [s].
+    """
+    from .recorder import PredictRecorder, StepRecorder
+
+    meter, beside_s = Meter(rules), None
+    if subject.mode == "infer":
+        recorder: StepRecorder = PredictRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
+        while not meter.done:
+            subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
+        return meter, recorder.first_step_s, None
+    recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
+    subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
+    if meter.steps_s and not subject.fed and not subject.brief:
+        whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
+        beside_s = _measure_epochs(subject, rules, meter.summary()["median_s"], whole)
+    return meter, recorder.first_step_s, beside_s
+
+
+def _measure_epochs(
+    subject: MeasuredModel, rules: MeasurementRules, step_s: float, whole: Sequence[Epoch]
+) -> float | None:
+    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
+    logs.
+
+    The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
+    TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
+    """
+    from .recorder import StepRecorder
+
+    short = []
+    for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
+        recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+        short += recorder.epochs[:1]
+    beside = [
+        epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s
+        for epoch in (*whole, *short)
+        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
+    ]
+    return statistics.median(beside) if beside else None
+
+
+def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Timing:
+    meter = Meter(rules)
+    time_windows(
+        stepper.step,
+        stepper.synchronize,
+        meter=meter,
+        clock=time.perf_counter,
+        steps_per_call=stepper.steps,
+        on_window=lambda m: tell("step", m),
+    )
+    return meter.to_json()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error reports exhausted memory.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
+        True
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepper:
+    """A call of the compiled function: its start, the wait for all that were started, and its steps [-]."""
+
+    step: Callable[[], None]
+    synchronize: Callable[[], None]
+    steps: int = 1
+
+
+def build_stepper(subject: MeasuredModel) -> Stepper | None:
+    """Build a stepper from the trainer's own compiled step on the first batch, after `fit()` or `predict()`.
+
+    It excludes reading and copying data, callbacks and logs. The model is unusable afterwards: its weights
+    are updated only within the stepper. None on several devices, whose batches the loop distributes.
+    """
+    import keras
+
+    if keras.distribution.distribution() is not None:
+        return None
+    model = subject.model
+    data = keras.tree.map_structure(keras.ops.convert_to_tensor, subject.first_batch)
+    if subject.mode == "train":
+        model.make_train_function()
+        function = model.train_function
+    else:
+        model.make_predict_function()
+        function = model.predict_function
+    if subject.backend == "jax":
+        return _build_jax_stepper(model, function, data, is_training=subject.mode == "train")
+    steps = int(model.steps_per_execution)
+    batches, logs = [data] * steps, [None]
+
+    def step() -> None:
+        logs[0] = function(batches)
+
+    def copy_to_host() -> None:  # which waits for all tensors
+        for leaf in keras.tree.flatten(logs[0]):
+            if hasattr(leaf, "numpy"):
+                leaf.numpy()
+
+    return Stepper(step, copy_to_host if subject.backend == "tensorflow" else get_torch_synchronize(), steps)
+
+
+def _build_jax_stepper(model: Any, function: Any, data: Any, *, is_training: bool) -> Stepper:
+    """Step from state to state, each donated to the next step, as in `fit()`."""
+    import jax
+
+    groups = [model.trainable_variables, model.non_trainable_variables]
+    if is_training:
+        groups += [model.optimizer.variables, model.metrics_variables]
+    kept: list[Any] = [tuple([variable.value for variable in group] for group in groups), None]
+    batches = repeat(data)
+
+    def step() -> None:
+        kept[1], kept[0] = function(kept[0], batches)
+
+    return Stepper(step, lambda: jax.block_until_ready(kept), int(model.steps_per_execution))
+
+
+def get_torch_synchronize() -> Callable[[], None]:
+    import torch
+
+    return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
 if __name__ == "__main__":

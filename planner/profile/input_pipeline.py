@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..profile_schema import PipelineRecord
 from ..units import MIB
@@ -14,6 +14,9 @@ from ..workload.capture.feeding import Pull, count_samples
 from ..workload.options import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
 from .windows import MeasurementRules, Meter
+
+if TYPE_CHECKING:
+    from ..workload.capture.materialize import ExecutableModel
 
 MOST_S = 4.0  # time limit per number of workers [s]
 START_S = 60.0  # most time until their first batch [s]
@@ -88,17 +91,16 @@ def build_pipeline_record(
     }
 
 
-def compute_sample_bytes(*trees: SpecTree) -> int:
-    """Return the size of one sample [bytes].
-
-    Example:
-        >>> compute_sample_bytes(ArraySpec((28, 28), "float32"), ArraySpec((), "int32"))
-        3140
-    """
-    import numpy as np
-
-    sizes = [prod(spec.shape) * _get_numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)]
-    return max(1, int(sum(sizes)))
+def draw_data(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
+    """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
+    trees, count = (concrete.x, concrete.y, concrete.sample_weight), concrete.batch_size
+    if not few:
+        sizes = [prod(spec.shape) * _get_numpy_type(spec).itemsize for tree in trees for spec in iter_specs(tree)]
+        size = max(1, sum(sizes))
+        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+    x = draw_inputs(concrete.x, samples=count, model=concrete.model)
+    y, weight = (draw_targets(tree, samples=count, output=concrete.output) for tree in trees[1:])
+    return x, y, weight
 
 
 def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None) -> int:
@@ -156,7 +158,9 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
     return map_specs(draw, specs)
 
 
-def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
+def _get_numpy_type(spec: ArraySpec) -> Any:
+    import numpy as np
+
     try:
         return np.dtype(spec.dtype)
     except TypeError:
@@ -166,7 +170,7 @@ def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
 def _draw(spec: ArraySpec, samples: int, random: Any, *, below: int, positive: bool = False) -> Any:
     import numpy as np
 
-    kind, shape = _get_numpy_type(spec, np), (samples, *spec.shape)
+    kind, shape = _get_numpy_type(spec), (samples, *spec.shape)
     if kind.kind == "b":
         return random.integers(0, 2, shape).astype(kind)
     if kind == np.uint8 and not positive:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from ..profile_schema import Timing
-from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
+from ..profile_schema import Timing, WindowStatistics
+from .statistics import MIN_WINDOWS, is_settled, summarize
 
 StopReason = Literal["converged", "time"]
 Clock = Callable[[], float]
