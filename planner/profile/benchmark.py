@@ -116,10 +116,7 @@ SUITE = (
 
 
 def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
-    """Return the named workloads in the order of the suite; all if none is named.
-
-    Raises:
-        UsageError: There is no such workload.
+    """Return the named workloads in the order of the suite, all if none is named; UsageError for others.
 
     Example:
         >>> [one.name for one in select_workloads(["unet", "mlp"])]
@@ -136,15 +133,10 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
 
 
 def configure_suite(workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool) -> list[Configured]:
-    """Return the workloads as a device runs them, each configuration once.
+    """Return the workloads as a kind of device runs them, each configuration once.
 
     float32 is asked for as TF32 where the device has it, which is what frameworks do with most of it there. A TPU
     multiplies in bfloat16 alone, and CPUs compute in float32.
-
-    Args:
-        workloads: Workloads to measure.
-        platform: Kind of device.
-        has_tf32: Whether its tensor units multiply float32.
     """
     found: dict[tuple[str, int, str, str], Configured] = {}
     single = MIXED["tpu"] if platform == "tpu" else "tf32" if has_tf32 else "float32"
@@ -177,11 +169,7 @@ def build_row(
 ) -> dict[str, Any]:
     """Return the row of a measured configuration; values are of their own type, None where nothing is known.
 
-    Args:
-        configured: What was asked for.
-        document: Profile with one measured row.
-        device: Catalog's name of the device, or the driver's.
-        accelerator: Catalog's row of the device; None if there is none.
+    `document` has one measured row; `device` is the catalog's name, or the driver's.
     """
     from .._version import __version__
 

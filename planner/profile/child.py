@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
-from ..profile_schema import MeasuredValues, Timing
+from ..profile_schema import MeasuredValues
 from ..workload.capture.process import describe_for_parent
 from ..workload.capture.watch import answer_with_position
 from ..workload.errors import to_one_line
@@ -296,7 +296,16 @@ def measure_model(
     }
     stepper = None if subject.brief else build_stepper(subject)
     if stepper is not None:
-        values["step"] = _measure_step(stepper, rules, tell)
+        alone = Meter(rules)
+        time_windows(
+            stepper.step,
+            stepper.synchronize,
+            meter=alone,
+            clock=time.perf_counter,
+            steps_per_call=stepper.steps,
+            on_window=lambda m: tell("step", m),
+        )
+        values["step"] = alone.to_json()
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
@@ -332,12 +341,12 @@ def _measure_loop(
     from .recorder import PredictRecorder, StepRecorder
 
     meter, beside_s = Meter(rules), None
+    kind = StepRecorder if subject.mode == "train" else PredictRecorder
+    recorder = kind(meter, stop=True, on_window=lambda m: tell("fit", m))
     if subject.mode == "infer":
-        recorder: StepRecorder = PredictRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
         while not meter.done:
             subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
         return meter, recorder.first_step_s, None
-    recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
     subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
     if meter.steps_s and not subject.fed and not subject.brief:
         whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
@@ -348,8 +357,7 @@ def _measure_loop(
 def _measure_epochs(
     subject: MeasuredModel, rules: MeasurementRules, step_s: float, whole: Sequence[Epoch]
 ) -> float | None:
-    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
-    logs.
+    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting logs.
 
     The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
     TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
@@ -367,19 +375,6 @@ def _measure_epochs(
         if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
     ]
     return statistics.median(beside) if beside else None
-
-
-def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Timing:
-    meter = Meter(rules)
-    time_windows(
-        stepper.step,
-        stepper.synchronize,
-        meter=meter,
-        clock=time.perf_counter,
-        steps_per_call=stepper.steps,
-        on_window=lambda m: tell("step", m),
-    )
-    return meter.to_json()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -77,13 +77,9 @@ def create_row(*, status: str, batch_size: int | None) -> RowRecord:
 def build_row(
     results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules, options: str
 ) -> RowRecord:
-    """Build the row of a configuration from the values of all processes that measured it.
+    """Build the row of a configuration from the results of one or more processes.
 
-    Args:
-        results: Results of one or more processes; a failure after the first one becomes a message.
-        asked: Requested configuration.
-        rules: Measurement rules of each process.
-        options: Command-line options given, so that no advice repeats them.
+    A failure after the first one becomes a message. No advice repeats the command-line `options`.
     """
     first = results[0]
     prepare = first.values.get("prepare", {})
@@ -96,13 +92,13 @@ def build_row(
         "asked_precision": asked["precision"],
         "message": _build_message(results),
         "load": combine_loads([result.load for result in results if result.load is not None]),
-        "fit": _pool([result.values.get("fit") for result in results], rules),
-        "step": _pool([result.values.get("step") for result in results], rules),
+        "fit": _pool([timing for result in results if (timing := result.values.get("fit"))], rules),
+        "step": _pool([timing for result in results if (timing := result.values.get("step"))], rules),
         "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
     }
-    epochs = [epoch for result in results if (epoch := result.values.get("epoch"))]
+    epochs = [epoch["beside_steps_s"] for result in results if (epoch := result.values.get("epoch"))]
     if epochs:
-        beside = [epoch["beside_steps_s"] for epoch in epochs if epoch["beside_steps_s"] is not None]
+        beside = [beside_s for beside_s in epochs if beside_s is not None]
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
     if row["fit"] is not None:
@@ -110,9 +106,8 @@ def build_row(
     return row
 
 
-def _pool(timings: Sequence[Timing | None], rules: MeasurementRules) -> Timing | None:
-    known = [timing for timing in timings if timing]
-    return pool_timings(known, width=rules.width) if known else None
+def _pool(timings: Sequence[Timing], rules: MeasurementRules) -> Timing | None:
+    return pool_timings(timings, width=rules.width) if timings else None
 
 
 def _build_message(results: Sequence[ProcessResult]) -> str | None:
@@ -163,7 +158,10 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     """Return a copy of the document with the values derived from all rows."""
     splits = list(_compute_splits(document["rows"]))
     fixed_s = {split["precision"]: split["fixed_s"] for split in splits}
-    rows = [_add_bottleneck(row, fixed_s.get(row["precision"])) for row in document["rows"]]
+    rows = []
+    for row in document["rows"]:
+        limit, sentence = find_bottleneck(row, fixed_s=fixed_s.get(row["precision"]))
+        rows.append(row | {"limit": limit, "findings": [*row["findings"], *([sentence] if sentence else [])]})
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
     fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
     return document | {
@@ -171,12 +169,6 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
         "splits": splits,
         "largest_batch_size": {"fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None)},
     }
-
-
-def _add_bottleneck(row: RowRecord, fixed_s: float | None) -> RowRecord:
-    """Return a row with its bottleneck and a sentence on it."""
-    limit, sentence = find_bottleneck(row, fixed_s=fixed_s)
-    return row | {"limit": limit, "findings": [*row["findings"], sentence] if sentence else row["findings"]}
 
 
 def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[Split]:

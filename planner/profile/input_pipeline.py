@@ -28,9 +28,7 @@ MOST_BATCHES = 2000
 
 
 def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
-    """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
-
-    A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
+    """Return the throughput of a script's `fit()` input; of a PyDataset also with other numbers of workers.
 
     Args:
         fed: Arguments of `fit()`.
@@ -40,14 +38,13 @@ def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) 
     import keras
 
     data = fed["x"]
-    rows = [_measure_workers(fed, batch_size, None, most_s)]
-    if isinstance(data, keras.utils.PyDataset):
-        before = data.workers
-        rows[0]["workers"] = before
-        for count in (count for count in WORKERS if count != before):
-            data.workers = count
-            rows.append(_measure_workers(fed, batch_size, count, most_s))
-        data.workers = before
+    if not isinstance(data, keras.utils.PyDataset):
+        return [_measure_workers(fed, batch_size, None, most_s)]
+    before, rows = data.workers, []
+    for count in (before, *(count for count in WORKERS if count != before)):
+        data.workers = count
+        rows.append(_measure_workers(fed, batch_size, count, most_s))
+    data.workers = before
     return rows
 
 
@@ -71,14 +68,7 @@ def _measure_workers(
 def build_pipeline_record(
     steps_s: list[float], *, batch_size: int, workers: int | None, cores: float
 ) -> PipelineRecord:
-    """Return the throughput of a pipeline; its rates are None without a measurement.
-
-    Args:
-        steps_s: Time to prepare a batch, one value per window [s].
-        batch_size: Samples of a batch [-].
-        workers: Number of workers; None if the pipeline has none of its own [-].
-        cores: Number of cores that it kept busy [-].
-    """
+    """Return the throughput of a pipeline by the times of a batch in each window [s]; None without any."""
     found = summarize(steps_s, [1] * len(steps_s)) if steps_s else None
     rate = batch_size / found["median_s"] if found else None
     return {
@@ -117,14 +107,9 @@ def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: in
 
 
 def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
-    """Draw random inputs nested like the specs: numbers around 0, image bytes, valid tokens.
+    """Draw random inputs nested like the specs of a sample: numbers around 0, image bytes, valid tokens.
 
-    Zeros are avoided, since some processors are faster on zeros. Text has no padding.
-
-    Args:
-        specs: Specs of one sample.
-        samples: Number of samples [-].
-        model: The model, whose smallest embedding bounds integers.
+    The model's smallest embedding bounds integers. Zeros are avoided, since some processors are faster on zeros.
     """
     import numpy as np
 
@@ -135,13 +120,7 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
 
 
 def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
-    """Draw random targets: class numbers below the output's width, and numbers between 0 and 1.
-
-    Args:
-        specs: Specs of one sample, nested like the output.
-        samples: How many [-].
-        output: The model's symbolic output, whose last dimension bounds class numbers.
-    """
+    """Draw random targets, nested like the symbolic output: numbers between 0 and 1, classes below its width."""
     import keras
     import numpy as np
 
@@ -150,12 +129,8 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
     leaves = list(iter_specs(specs))
     if len(widths) != len(leaves):
         widths = [min(widths, default=2)] * len(leaves)
-    ordered = iter(widths)
-
-    def draw(spec: ArraySpec) -> Any:
-        return _draw(spec, samples, random, below=max(2, next(ordered)), positive=True)
-
-    return map_specs(draw, specs)
+    below = (max(2, width) for width in widths)
+    return map_specs(lambda spec: _draw(spec, samples, random, below=next(below), positive=True), specs)
 
 
 def _get_numpy_type(spec: ArraySpec) -> Any:
@@ -213,12 +188,7 @@ class InputWaits:
         self._clock, self._seen = clock, 0
 
     def watch(self, epoch_iterator: Any, backend: str) -> None:
-        """Time the batches of an `EpochIterator` of Keras from its next epoch on; no other effect.
-
-        Args:
-            epoch_iterator: Iterator of the calling `fit()`; None or an array's: not watched.
-            backend: Keras backend.
-        """
+        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on."""
         found = find_workers(getattr(epoch_iterator, "data_adapter", None))
         if found is None or backend not in {"jax", "torch"}:
             return
@@ -243,9 +213,7 @@ class InputWaits:
     def build_record(self, *, batch_size: int | None, step_s: float | None) -> PipelineRecord | None:
         """Return the input's throughput; None if the waits do not reveal it.
 
-        Args:
-            batch_size: Samples of a step over all devices; None if unknown [-].
-            step_s: Median step time of the run, waits included [s].
+        `batch_size` is that of a step over all devices [-], `step_s` the median step time, waits included [s].
         """
         if self._background is None or not batch_size or len(self.waits_s) < FEWEST_BATCHES:
             return None

@@ -65,11 +65,7 @@ def ask_device(backend: str, device: str | None = None, *, timeout_s: float = PR
 
 
 def probe_device(backend: str, device: str | None) -> dict[str, Any]:
-    """Return the facts of `read_backend_facts` on the device that a backend uses.
-
-    Args:
-        backend: Keras backend.
-        device: Device to compute on; None for the backend's default.
+    """Return the facts of `read_backend_facts` on the device that a backend uses; None for its default.
 
     Raises:
         UsageError: The backend uses another device.

@@ -78,6 +78,16 @@ class ProfileRequest:
         if self.data == "script" and self.batch_sizes:
             raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
 
+    @property
+    def derives_another(self) -> bool:
+        """Whether a second batch size follows from the model's own."""
+        return not self.batch_sizes and self.data == "synthetic"
+
+    @property
+    def configurations(self) -> int:
+        """Number of configurations if all fit in memory [-]."""
+        return max(len(self.precisions), 1) * (2 if self.derives_another else max(len(self.batch_sizes), 1))
+
 
 SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
 
@@ -93,20 +103,10 @@ def iter_configurations(request: ProfileRequest, document: ProfileDocument) -> I
                 yield {"batch_size": batch_size, "precision": precision}
         own = max((size for row in document["rows"] if (size := row["batch_size"])), default=None)
         fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
-        if _derives_another(request) and own is not None and not fixed:
+        if request.derives_another and own is not None and not fixed:
             other = own // SWEEP if own >= SWEEP else own * SWEEP
             if not _is_too_large(document, other, precision):
                 yield {"batch_size": other, "precision": precision}
-
-
-def count_configurations(request: ProfileRequest) -> int:
-    """Return the number of configurations that `iter_configurations` yields if all fit in memory."""
-    sizes = 2 if _derives_another(request) else max(len(request.batch_sizes), 1)
-    return max(len(request.precisions), 1) * sizes
-
-
-def _derives_another(request: ProfileRequest) -> bool:
-    return not request.batch_sizes and request.data == "synthetic"
 
 
 def _is_too_large(document: ProfileDocument, batch_size: int | None, precision: str | None) -> bool:
@@ -150,11 +150,9 @@ class Schedule:
         return now_s - self.began_s + self.process_s + TRACE_S <= self.answer_s
 
     def left_s(self, now_s: float, processes: Sequence[int]) -> float:
-        """Return the expected time until the answer [s].
+        """Return the expected time until the answer, at the start of a process [s].
 
-        Args:
-            now_s: Now on the same clock, at the start of a process [s].
-            processes: Processes of each configuration that have ended, 0 for one that has not started [-].
+        `processes` of each configuration have ended, 0 of one that has not started [-].
         """
         missing = sum(max(self.fewest - count, 0) for count in processes)
         left_s = max(missing, 1) * self.process_s
@@ -202,7 +200,7 @@ def profile(
     schedule = Schedule(began_s=time.monotonic(), answer_s=request.answer_s, fewest=request.several.fewest)
     for measurement in _iter_due(request, document, measurements, schedule):
         counts = [len(one.results) for one in measurements]
-        unseen = max(count_configurations(request) - len(counts), 0)
+        unseen = max(request.configurations - len(counts), 0)
         on_event({"event": "left", "left_s": schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])})
         try:
             measurement.run(request, schedule, base=base, on_event=on_event)

@@ -73,7 +73,7 @@ def measure_others_share() -> float:
     """Return the share of the processor in use while this process sleeps for a moment [-]."""
     import psutil
 
-    return psutil.cpu_percent(LOOK_S) / PERCENT
+    return float(psutil.cpu_percent(LOOK_S)) / PERCENT
 
 
 def get_day() -> str:

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import sys
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -214,15 +215,13 @@ class _Task:
     # --- answers ------------------------------------------------------------------------------------------
 
     def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
-        """Return the traced workload; nothing for a lowered step, which is written to its path."""
+        """Return the traced workload, or the lowered step."""
         from .materialize import lower_model
 
-        wanted = self._request.get("lower")
-        if wanted is None:
+        if (platform := self._request["lower"]) is None:
             return {"workload": assembler.assemble(self._options).to_json()}
-        module = lower_model(assembler.model, assembler.run, self._options, platform=wanted["platform"])
-        Path(wanted["path"]).write_bytes(module)
-        return {}
+        module = lower_model(assembler.model, assembler.run, self._options, platform=platform)
+        return {"module": b64encode(module).decode()}
 
     def _answer_more(self, assembler: ModelAssembler, answer: dict[str, Any]) -> NoReturn:
         """Send the first answer, and one for each further request about the model, until the parent ends."""

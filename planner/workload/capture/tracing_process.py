@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -37,7 +37,7 @@ def trace_in_child(
     options: WorkloadOptions,
     argv: Sequence[str],
     backend: str | None = None,
-    lower: dict[str, str] | None = None,
+    lower: str | None = None,
 ) -> dict[str, Any]:
     """Trace a reference in a separate process, so that its backend and global settings do not leak.
 
@@ -47,10 +47,10 @@ def trace_in_child(
         options: The user's options for the run.
         argv: Arguments of a script.
         backend: Backend to trace on; None for JAX, or another one if the user's code requires it.
-        lower: `platform` to lower the step for, and `path` of the module, instead of tracing (on JAX).
+        lower: Platform to lower the step for, instead of tracing (on JAX).
 
     Returns:
-        `workload` (see `Workload.from_json`) unless it lowers; and `files`, the hash of each user file by path.
+        `workload` (see `Workload.from_json`) or the lowered `module` in Base64, and `files`: hashes by path.
 
     Raises:
         UsageError, CaptureError: Raised in the child.
@@ -117,7 +117,7 @@ def _trace(
     argv: Sequence[str],
     backend: str,
     runs_on: str | None,
-    lower: dict[str, str] | None,
+    lower: str | None,
     states_devices: bool = False,
     is_last: bool = False,
 ) -> dict[str, Any]:
@@ -239,11 +239,8 @@ def lower_step(
         raise UsageError(
             f"`--compile`: `{reference}` contains measurements but no program", hint="give the model or the script"
         )
-    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-        path = Path(folder, "module.bin")
-        wanted = {"platform": platform, "path": str(path)}
-        answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=wanted)
-        return LoweredStep(path.read_bytes(), answer["files"])
+    answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=platform)
+    return LoweredStep(b64decode(answer["module"]), answer["files"])
 
 
 # --- models that stay built in their process, to be traced again with other options of the step ----------------
