@@ -8,9 +8,11 @@ from __future__ import annotations
 import csv
 import io
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from ..errors import GpuplanError, UsageError, near_names_hint
@@ -70,49 +72,12 @@ class Configured(Frozen):
     precision: str
 
 
-_IMAGES, _SMALL_IMAGES = "image_size=224&classes=1000", "image_size=32&classes=10"
-_BLOCKS, _SMALL_BLOCKS = "depth=12&width=768&heads=12", "depth=2&width=128&heads=4"
-_RESNET = BenchmarkWorkload(
-    "resnet50-mixed", "resnet50", (_IMAGES, 64), (_SMALL_IMAGES, 8), mixed=True, images=True, optimizer="sgd"
-)
-_RESNET_FLOAT32 = _RESNET._replace(
-    name="resnet50-float32", device=(_IMAGES, 32), cpu=(_SMALL_IMAGES, 4), mixed=False
-)
-_BERT = BenchmarkWorkload(
-    "bert-128", "bert_encoder", (f"{_BLOCKS}&length=128", 32), (f"{_SMALL_BLOCKS}&length=128&vocabulary=2000", 8),
-    mixed=True, attends=True,
-)  # fmt: skip
-# In order of what tells most, so that what the time does not suffice for is at the end. Sizes fit into 15 GiB.
-SUITE = (
-    BenchmarkWorkload(
-        "mlp", "mlp", ("features=784&width=2048&depth=4", 512), ("features=784&width=256&depth=2", 128)
-    ),
-    _BERT,
-    BenchmarkWorkload("lstm-text", "lstm_text", ("length=200&units=128", 128), ("length=50&units=32", 32)),
-    _RESNET,
-    BenchmarkWorkload(
-        "gpt-512", "gpt_decoder", (f"{_BLOCKS}&length=512", 4), (f"{_SMALL_BLOCKS}&length=64&vocabulary=2000", 4),
-        mixed=True, attends=True,
-    ),
-    _RESNET_FLOAT32,
-    _RESNET._replace(name="mobilenet-v2", function="mobilenet_v2", mixed=False),
-    BenchmarkWorkload(
-        "unet", "unet", ("image_size=128&filters=64", 32), ("image_size=32&filters=8", 4), mixed=True, images=True
-    ),
-    _RESNET._replace(name="resnet50-infer", mode="infer"),
-    _BERT._replace(
-        name="bert-512",
-        device=(f"{_BLOCKS}&length=512", 8), cpu=(f"{_SMALL_BLOCKS}&length=512&vocabulary=2000", 2),
-    ),
-    _RESNET._replace(name="resnet50-mixed-small", device=(_IMAGES, 16), cpu=(_SMALL_IMAGES, 2)),
-    BenchmarkWorkload(
-        "vgg16-small-images", "vgg16", ("image_size=64&classes=200", 128), (_SMALL_IMAGES, 4),
-        images=True, optimizer="sgd",
-    ),
-    _BERT._replace(name="bert-128-infer", mode="infer"),
-    _RESNET._replace(name="efficientnet-b0", function="efficientnet_b0", device=(_IMAGES, 32)),
-    _RESNET_FLOAT32._replace(name="resnet50-float32-small", device=(_IMAGES, 8), cpu=(_SMALL_IMAGES, 2)),
-)  # fmt: skip
+def _read_suite() -> tuple[BenchmarkWorkload, ...]:
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
+    return tuple(BenchmarkWorkload(**row | {"device": (*row["device"],), "cpu": (*row["cpu"],)}) for row in rows)
+
+
+SUITE = _read_suite()
 
 
 def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
