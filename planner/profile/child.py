@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
-from ..workload.capture.process import describe_for_parent
-from ..workload.capture.watch import answer_with_position
+from ..workload.capture.process import answer_with_position, describe_for_parent
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference

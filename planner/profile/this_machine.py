@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
 from ..records import Frozen, from_plain, to_plain
-from .findings import OTHERS_SHARE
+from .background_load import OTHERS_SHARE
 from .machine import read_processor_name
 
 if TYPE_CHECKING:

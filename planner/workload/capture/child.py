@@ -23,8 +23,7 @@ from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
 from .overlays import enter_namespace
-from .process import describe_for_parent
-from .watch import answer_with_position
+from .process import answer_with_position, describe_for_parent
 
 if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler, RunProperties

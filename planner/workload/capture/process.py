@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -20,7 +22,6 @@ from ...errors import GpuplanError, UsageError, escape_controls
 from ..errors import BackendError, CaptureError, DeviceCountError, is_own_file, name_place, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from ..reference import parse_reference
-from .watch import ASK, BEGUN, STACK
 
 _VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_text(encoding="utf-8"))
 # Names withheld among the variables that are passed because of their prefix.
@@ -78,6 +79,8 @@ def _strip_credentials(proxy: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+BEGUN, STACK = "begun.txt", "stack.txt"
+ASK = signal.SIGURG  # ignored without a handler
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
 START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
@@ -106,7 +109,7 @@ def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, s
 
 
 class ScriptProcess(ChildProcess):
-    """A process that runs the user's code, which must use `capture.watch`, for a limited time.
+    """A process that runs the user's code, in which `answer_with_position` is called, for a limited time.
 
     Attributes:
         runs_script: Whether the user's code runs, so that its limit holds.
@@ -201,6 +204,21 @@ class ScriptProcess(ChildProcess):
             write_last_lines(self.output.read_lines(), name=self._name)
             raise
 
+
+# --- the child's side -----------------------------------------------------------------------------------------
+
+
+def answer_with_position(folder: Path) -> None:
+    """Note that the user's code begins, and write the main thread's traceback whenever the parent asks for it.
+
+    `faulthandler` does so on a signal, also while C code holds the interpreter's lock.
+    """
+    stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(ASK, file=stack, all_threads=False)
+    (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
+
+
+# --- output and errors -------------------------------------------------------------------------------------
 
 # What TensorFlow and its libraries log as they start.
 _LOGGED = re.compile(

@@ -1,31 +1,13 @@
-"""Child's side of a process that runs the user's code: its position, and imports.
-
-Where it is, `faulthandler` writes on a signal of the parent, also while C code holds the interpreter's lock.
-"""
+"""Functions that are called once a module is imported."""
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-BEGUN, STACK = "begun.txt", "stack.txt"
-ASK = signal.SIGURG  # ignored without a handler
-
-
-def answer_with_position(folder: Path) -> None:
-    """Note that the user's code begins; write the traceback of the main thread whenever the parent asks for it."""
-    stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    faulthandler.register(ASK, file=stack, all_threads=False)
-    (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
 
 
 def call_after_import(name: str, function: Callable[[Any], None]) -> None:
