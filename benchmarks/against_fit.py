@@ -257,7 +257,7 @@ def _take_turn(**said: Any) -> None:
 
 def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Measure as `gpuplan profile` does, each epoch in its turn."""
-    from gpuplan.profile import measure_model, recorder
+    from gpuplan.profile import child, recorder
     from gpuplan.profile.document import compute_epoch
     from gpuplan.profile.windows import MeasurementRules
 
@@ -277,14 +277,14 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
             super().on_epoch_begin(epoch, logs)
 
     def use(concrete: ExecutableModel) -> None:
-        subject = measure_model.MeasuredModel(
+        subject = child.MeasuredModel(
             model=concrete.model,
             data=_data(concrete, samples),
             batch_size=batch_size,
             backend=os.environ["KERAS_BACKEND"],
         )
         enough_s = most_s * epochs  # of every turn the last epoch counts
-        row = measure_model.measure_model(
+        row = child.measure_model(
             subject, rules=MeasurementRules(least_s=enough_s, most_s=enough_s), tell=lambda *_: None
         )
         row["epoch"] |= compute_epoch(row, samples=samples, batch_size=batch_size)
@@ -292,7 +292,7 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
         os._exit(0)
 
     recorder.StepRecorder = InTurn  # type: ignore[misc]
-    measure_model._measure_step = lambda *_: None
+    child._measure_step = lambda *_: None
     _with_model(reference, batch_size, use)
 
 

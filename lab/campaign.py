@@ -23,9 +23,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 from gpuplan.errors import GpuplanError
-from gpuplan.profile.device_probe import probe_device
 from gpuplan.profile.machine import read_device_state
-from gpuplan.profile.measuring_process import CHILD, ProcessResult
+from gpuplan.profile.measuring_process import CHILD, ProcessResult, probe_device
 from gpuplan.records import to_plain
 from gpuplan.workload.options import WorkloadOptions
 

@@ -1,6 +1,6 @@
 """Process of a campaign that measures kernels: builds and compiles all, waits for the device, then times each.
 
-    python -m lab.campaign_process request.json
+    python -m lab.campaign_process FOLDER
 
 Every operation is Keras's own (`keras.ops`, layers, optimizers), so that XLA on JAX, and cuDNN and cuBLAS by
 PyTorch, get what they get in Keras's steps. A gradient is timed without its forward pass, whose residuals are
@@ -10,18 +10,16 @@ arguments.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
-from gpuplan.profile.child import Parent, set_products
+from gpuplan.child_process import Parent
+from gpuplan.profile.child import get_torch_synchronize, is_out_of_memory, set_products, wait_for_device
 from gpuplan.profile.machine import describe_environment
-from gpuplan.profile.measure_model import get_torch_synchronize, is_out_of_memory
 from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
 
 from .campaign_kernels import BYTES, Kernel
@@ -37,10 +35,11 @@ BLOCK = 1_000_003  # values that are drawn and repeated; a prime, so that rows d
 TYPES = {"tf32": "float32"}
 
 
-def main(request_path: str) -> None:
+def main(folder: str) -> None:
     """Measure the kernels of a request; one `row` for each."""
-    parent = Parent()
-    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    parent = Parent(folder)
+    parent.end_with()
+    request = parent.request
     backend, kernels = request["backend"], [_read_kernel(fields) for fields in request["kernels"]]
     parent.send("ready", batch_size=None, environment=describe_environment(backend), facts={})
     prepared: list[tuple[Bind | dict[str, Any], float]] = []
@@ -48,7 +47,7 @@ def main(request_path: str) -> None:
         parent.send("kernel", place=place)
         started_s = time.perf_counter()
         prepared.append((_prepare(kernel, backend), time.perf_counter() - started_s))
-    parent.wait_for_device()
+    wait_for_device(parent)
     for place, (kernel, (bind, compile_s)) in enumerate(zip(kernels, prepared, strict=True)):
         parent.send("kernel", place=place)
         on_warm = partial(parent.send, "timing")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpuplan.files import write_atomically
-from gpuplan.profile.findings import find_caveats
+from gpuplan.profile.document import find_caveats
 from gpuplan.profile.windows import MeasurementRules
 from gpuplan.profile_schema import RowRecord, Timing
 from gpuplan.units import MS_PER_S

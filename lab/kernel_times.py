@@ -1,6 +1,6 @@
 """Device time of a step by kernel, from the framework's profiler, after the step was timed.
 
-    python -m lab.kernel_times request.json
+    python -m lab.kernel_times FOLDER
 
 answers as `gpuplan.profile.child`, and adds the kernels of the step.
 """
@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gpuplan.profile.child import main
-from gpuplan.profile.measure_model import Stepper
+from gpuplan.profile.child import Stepper, main
 
 STEPS = 3
 MOST_KERNELS = 80

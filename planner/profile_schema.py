@@ -17,20 +17,40 @@ class WarmUp(TypedDict):
     settled: bool | None
 
 
-class Timing(TypedDict):
-    """Step times of `fit()` or of the compiled step alone: `WindowStatistics` and the raw windows.
+class Spread(TypedDict, total=False):
+    """Statistics of window times.
+
+    Args:
+        low_s, high_s: 95 % interval of the median; None for fewer than six windows [s].
+        mean_s: Total time of all windows over their steps [s].
+        spread: Interquartile range over the median; None for fewer than two windows [-].
+        drift: Median of the second half over that of the first, minus 1 [-].
+        windows: Number of windows [-].
+        width: Width of the interval over the median; None without an interval [-].
+    """
+
+    low_s: float | None
+    high_s: float | None
+    mean_s: float
+    spread: float | None
+    drift: float
+    windows: int
+    width: float | None
+
+
+class WindowStatistics(Spread):
+    """Statistics of one or more windows, with their median [s]."""
+
+    median_s: float
+
+
+class Timing(Spread):
+    """Step times of `fit()` or of the compiled step alone: statistics and the raw windows.
 
     Without windows only the median is there, if known. Statistics of several processes have those of each.
     """
 
     median_s: float | None
-    low_s: NotRequired[float | None]
-    high_s: NotRequired[float | None]
-    mean_s: NotRequired[float | None]
-    spread: NotRequired[float | None]
-    drift: NotRequired[float]
-    windows: NotRequired[int]
-    width: NotRequired[float | None]
     windows_s: list[float]
     steps_per_window: list[int]
     warm_up: WarmUp

@@ -18,7 +18,7 @@ import keras
 
 from .launch.agent.timing import find_batch_size, find_epoch_iterator
 from .profile.background_load import LoadMonitor
-from .profile.findings import find_caveats
+from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name, find_caveats
 from .profile.input_pipeline import InputWaits
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
@@ -163,8 +163,6 @@ class StepTimer(StepRecorder):
         write_document(self.path, document)
 
     def _build_profile(self, status: Status) -> ProfileDocument:
-        from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name
-
         backend = keras.backend.backend()
         distribution = keras.distribution.distribution()
         devices = 1 if distribution is None else int(distribution.device_mesh.devices.size)

@@ -118,14 +118,14 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
 def _tracing_from_warm_processes() -> Iterator[None]:
     """Fork the processes that trace models from one that has imported Keras; see `cold_processes`."""
     with warm_processes() as start, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpuplan.workload.capture.process.subprocess", SimpleNamespace(Popen=start, PIPE=PIPE))
+        patch.setattr("gpuplan.child_process.subprocess", SimpleNamespace(Popen=start, PIPE=PIPE))
         yield
 
 
 @pytest.fixture
 def cold_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the processes that trace models from nothing, as users do."""
-    monkeypatch.setattr("gpuplan.workload.capture.process.subprocess", subprocess)
+    monkeypatch.setattr("gpuplan.child_process.subprocess", subprocess)
 
 
 @pytest.fixture

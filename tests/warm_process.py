@@ -1,6 +1,6 @@
 """Processes that trace models, forked from one that has imported Keras: the same code, four seconds earlier.
 
-A test process starts one server and replaces `subprocess.Popen` in `gpuplan.workload.capture.process`. For each
+A test process starts one server and replaces `subprocess.Popen` in `gpuplan.child_process`. For each
 process the server forks a monitor, which forks the process itself into a session of its own and reports its
 process id and exit code. Other modules than the tracer still start from nothing, and so do other backends than
 JAX, unless a test asks for a server of theirs.

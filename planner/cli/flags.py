@@ -56,7 +56,8 @@ ScriptArguments = Annotated[
     ),
 ]
 Backend = Annotated[
-    Literal["jax", "tensorflow", "torch"] | None, Flag("Keras's backend. Default: KERAS_BACKEND, else jax.")
+    Literal["jax", "tensorflow", "torch"] | None,
+    Flag("Keras's backend. Default: KERAS_BACKEND; of a script Keras's own; else jax."),
 ]
 Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, Flag("Device to compute on.")]
 AsJson = Annotated[bool, Flag("Print JSON instead of a table.", name="json")]

@@ -70,8 +70,7 @@ def profile(
     from ..plan.estimate_request import EstimateRequest
     from ..plan.measured_steps import format_step_time
     from ..plan.request import build_workload_options
-    from ..profile.request import ProfileRequest
-    from ..profile.run import profile
+    from ..profile.run import ProfileRequest, profile
     from ..render.profile import emit_profile, iter_summary_sentences, show_progress
 
     require_writable(out.output)
@@ -120,9 +119,8 @@ def _print_colab_cell(
         raise UsageError(f"`{model}` does not fit in a cell", hint="give a script, or a function of a file")
     files = {} if known.path is None else {known.path.name: known.path.read_text(encoding="utf-8")}
     name = model if known.path is None else known.path.name + model.partition(known.path.name)[2]
-    command = format_command(
-        "profile", name, backend=select_backend(backend), device="gpu", **flags, arguments=arguments
-    )
+    chosen = select_backend(backend, of_script=known.kind == "script")
+    command = format_command("profile", name, backend=chosen, device="gpu", **flags, arguments=arguments)
     emit_text(format_colab_cell(command, files))
     say(f"paste it into a cell of {COLAB}, with Runtime > Change runtime type > T4 GPU")
 
@@ -217,8 +215,7 @@ def benchmark(
       gpuplan benchmark -o rows.csv
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
-    from ..profile.benchmark import run_benchmark
-    from ..profile.benchmark_suite import format_csv, select_workloads
+    from ..profile.benchmark import format_csv, run_benchmark, select_workloads
     from ..profile.run import select_backend
 
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)

@@ -1,14 +1,12 @@
 """Installed packages, available extras, and the devices that each Keras backend reports.
 
-Each backend is loaded in a child process (`profile.device_probe`): loading takes seconds,
+Each backend is loaded in a child process (`profile.machine`): loading takes seconds,
 may allocate GPU memory, or crash.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Any
 
 from ..offers.clouds import CLOUDS
 from ..profile import machine
-from ..profile.device_probe import run_probe
+from ..profile.measuring_process import ask_device
 from ..profile.run import BACKENDS
 
 # Optional packages that may affect results or failures.
@@ -113,11 +111,7 @@ def probe_backends(names: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> lis
 
 def _probe(name: str, timeout_s: float) -> BackendReport:
     """Probe one backend in a child process."""
-    try:
-        done = run_probe(name, None, timeout_s=timeout_s)
-    except subprocess.TimeoutExpired:
-        return BackendReport(name=name, facts=None, error=f"no answer within {timeout_s:g} s")
-    if done.returncode == 0:
-        return BackendReport(name=name, facts=json.loads(done.stdout.splitlines()[-1]))
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return BackendReport(name=name, facts=None, error=lines[-1] if lines else f"ended with code {done.returncode}")
+    found = ask_device(name, timeout_s=timeout_s)
+    if isinstance(found, str):
+        return BackendReport(name=name, facts=None, error=found)
+    return BackendReport(name=name, facts=found)

@@ -44,9 +44,17 @@ def load_own_step(workload: Workload, selection: Selection) -> tuple[ProfileRow,
 
 
 def add_measurements(
-    predictor: StepPredictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+    predictor: StepPredictor,
+    measurements: Sequence[ProfileRow],
+    catalog: Catalog,
+    selection: Selection,
+    *,
+    instead: ProfileRow | None = None,
 ) -> StepPredictor:
-    """Return a predictor that uses measurements, besides those that it has; without any, the given one."""
+    """Return a predictor that uses measurements, besides those that it has; without any, the given one.
+
+    `instead` is one that it has, which they replace.
+    """
     if not measurements:
         return predictor
     from ..predict.from_profile.predictor import ProfiledPredictor
@@ -54,7 +62,8 @@ def add_measurements(
 
     plain, known = predictor, tuple(measurements)
     if isinstance(predictor, ProfiledPredictor):
-        plain, known = predictor.predictor, (*predictor.measurements, *measurements)
+        left = (one for one in predictor.measurements if instead is None or one.source != instead.source)
+        plain, known = predictor.predictor, (*left, *measurements)
     if not isinstance(plain, Predictor):
         return predictor
 
@@ -69,27 +78,34 @@ def measure_own_machine(
     """Return the context with a measured step of this machine; None where it is not asked about, or known."""
     place = next((row for row, one in enumerate(answer.contexts) if one.offer.provider == PROVIDER), None)
     own = None if place is None else answer.offers[place]
-    if own is None or own.selected.accelerator is None or not _could_be_taken(own, answer, question):
+    if own is None or own.selected.accelerator is None:
         return None
-    from ..profile.this_machine import build_row, get_day, load_step, measure_step
+    from ..profile.this_machine import build_row, load_step, measure_step
 
     workload, accelerator = context.workload, own.selected.accelerator
     known = load_step(workload, accelerator)
-    if known is not None and not (known.was_in_vain and known.day != get_day()):
-        return None  # it takes too long, or nothing could be measured today
+    before = build_row(known, workload, accelerator)
+    if not _could_be_taken(own, answer, question, is_measured=before is not None):
+        return None
+    if known is not None and not known.is_due:
+        return None
     tell = context.options.script.tell
     step = measure_step(model, workload, accelerator, options=context.options, argv=argv, tell=tell)
     row = build_row(step, workload, accelerator)
     if row is None:
         return None
-    predictor = add_measurements(context.predictor, (row,), context.catalog, context.selection)
+    predictor = add_measurements(context.predictor, (row,), context.catalog, context.selection, instead=before)
     return replace(context, predictor=predictor)
 
 
-def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question) -> bool:
-    """Return whether this machine is asked about, or may have the least total, or be the free alternative."""
+def _could_be_taken(own: OfferEstimate, answer: Estimate, question: Question, *, is_measured: bool) -> bool:
+    """Return whether this machine is asked about, or may have the least total, or be the free alternative.
+
+    Not where the user has measured it (`is_measured`: gpuplan has).
+    """
     step, run_s = own.device_estimate.step_time, own.run_time_s
-    if not isinstance(step, StepTime) or step.basis == "measured" or own.device_estimate.is_ruled_out:
+    is_told = isinstance(step, StepTime) and step.basis == "measured" and not is_measured
+    if not isinstance(step, StepTime) or is_told or own.device_estimate.is_ruled_out:
         return False
     if PROVIDER in question.filters.providers or own.offer.accelerator in question.filters.accelerators:
         return True

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ..profile_schema import LoadRecord, OtherProcess
 
+OTHERS_SHARE = 0.10  # share of the processor above which other load visibly affects CPU times [-]
 MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
 MAX_REPORTED = 3  # reported processes [-]
 

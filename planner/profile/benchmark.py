@@ -1,22 +1,238 @@
-"""Measurement of canonical workloads on the present device, as run by `gpuplan benchmark`."""
+"""Measurement of canonical workloads on the present device, as run by `gpuplan benchmark`.
+
+Their rows have the columns of `profiles/published/README.md`.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from ..errors import GpuplanError
-from ..profile_schema import ProfileDocument
+from ..errors import GpuplanError, UsageError, near_names_hint
+from ..predict.measurements import software_year
+from ..profile_schema import ProfileDocument, Timing
+from ..records import Frozen
+from ..units import MS_PER_S
 from ..workload.options import WorkloadOptions
-from .benchmark_suite import BenchmarkWorkload, Configured, build_row, configure_suite
-from .device_probe import probe_device
 from .document import find_accelerator_name
-from .request import Device, ProfileRequest
-from .run import profile
+from .measuring_process import probe_device
+from .run import Device, ProfileRequest, profile
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+
+MODELS = "gpuplan.profile.benchmark_models"
+MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}
+
+# Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-].
+Size = tuple[str, int]
+
+
+class BenchmarkWorkload(NamedTuple):
+    """A workload of the benchmark.
+
+    Args:
+        name: Its name in `--only`.
+        function: Function of `benchmark_models`.
+        device: Size on GPUs and TPUs.
+        cpu: Size on CPUs, on which the same would take minutes.
+        mixed: Whether it computes in 16 bits, where the device is made for that.
+        mode: Training, or a forward pass alone.
+        images: Whether its inputs are images, in Keras's layout.
+        attends: Whether it holds attention.
+        optimizer: What updates its weights.
+    """
+
+    name: str
+    function: str
+    device: Size
+    cpu: Size
+    mixed: bool = False
+    mode: Literal["train", "infer"] = "train"
+    images: bool = False
+    attends: bool = False
+    optimizer: str = "adam"
+
+
+class Configured(Frozen):
+    """A workload as it is measured on a device: MODEL reference, samples of a step [-], one of `PRECISIONS`."""
+
+    workload: BenchmarkWorkload
+    model: str
+    batch_size: int
+    precision: str
+
+
+def _read_suite() -> tuple[BenchmarkWorkload, ...]:
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
+    return tuple(BenchmarkWorkload(**row | {"device": (*row["device"],), "cpu": (*row["cpu"],)}) for row in rows)
+
+
+SUITE = _read_suite()
+
+
+def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
+    """Return the named workloads in the order of the suite, all if none is named; UsageError for others.
+
+    Example:
+        >>> [one.name for one in select_workloads(["unet", "mlp"])]
+        ['mlp', 'unet']
+    """
+    known = [one.name for one in SUITE]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"no workload `{name}` in the benchmark",
+                hint=near_names_hint(name, known, see_all="gpuplan benchmark --help"),
+            )
+    return tuple(one for one in SUITE if not names or one.name in names)
+
+
+def configure_suite(workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool) -> list[Configured]:
+    """Return the workloads as a kind of device runs them, each configuration once.
+
+    float32 is asked for as TF32 where the device has it, which is what frameworks do with most of it there. A TPU
+    multiplies in bfloat16 alone, and CPUs compute in float32.
+    """
+    found: dict[tuple[str, int, str, str], Configured] = {}
+    single = MIXED["tpu"] if platform == "tpu" else "tf32" if has_tf32 else "float32"
+    for one in workloads:
+        arguments, batch_size = one.cpu if platform == "cpu" else one.device
+        precision = MIXED[platform] if one.mixed else single
+        model = f"{MODELS}:{one.function}?{arguments}"
+        configured = Configured(workload=one, model=model, batch_size=batch_size, precision=precision)
+        found.setdefault((model, batch_size, precision, one.mode), configured)
+    return list(found.values())
+
+
+CSV_COLUMNS = (
+    "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack", "step_ms",
+    "instance_type", "software", "software_year", "input", "quality", "source", "framework", "framework_version",
+    "layout", "optimizer", "distribution", "hosts", "work", "attention", "precision_known", "compiled_known",
+    "core", "notes",
+)  # fmt: skip
+# By backend: name in the column `framework`, name in `software`, and packages that hold the version.
+FRAMEWORKS = {
+    "jax": ("jax", "JAX", ("jax",)),
+    "tensorflow": ("tensorflow2", "TensorFlow", ("tensorflow", "tensorflow-cpu")),
+    "torch": ("pytorch", "PyTorch", ("torch",)),
+}
+CLEAR_WIDTH = 0.05  # of the interval of the median, relative to it: wider ones are of quality b [-]
+
+
+def build_row(
+    configured: Configured, document: ProfileDocument, *, device: str, accelerator: Accelerator | None
+) -> dict[str, Any]:
+    """Return the row of a measured configuration; values are of their own type, None where nothing is known.
+
+    `document` has one measured row; `device` is the catalog's name, or the driver's.
+    """
+    from .._version import __version__
+
+    measured, workload = document["rows"][0], configured.workload
+    timing, backend = cast("Timing", measured["fit"]), document["backend"]
+    environment = document["environment"] or {}
+    packages, width = environment.get("packages", {}), timing.get("width")
+    framework, label, names = FRAMEWORKS[backend]
+    version = next((packages[name] for name in names if name in packages), "")
+    software = f"Keras {packages.get('keras', '')} + {label} {version}"
+    return {
+        "workload": workload.name,
+        "model": configured.model,
+        "batch_size": configured.batch_size,
+        "accelerator": device,
+        "devices": 1,
+        "mode": workload.mode,
+        "precision": configured.precision,
+        "compiled": bool(measured["prepare"].get("jit_compile")),
+        "stack": "keras",
+        "step_ms": float(f"{cast('float', timing['median_s']) * MS_PER_S:.6g}"),
+        "instance_type": None,
+        "software": software,
+        "software_year": software_year(software),
+        "input": "numpy",
+        "quality": "a" if width is not None and width <= CLEAR_WIDTH else "b",
+        "source": f"gpuplan benchmark {__version__}, {datetime.now(UTC).date().isoformat()}",
+        "framework": framework,
+        "framework_version": version,
+        "layout": "nhwc" if workload.images else "na",
+        "optimizer": workload.optimizer if workload.mode == "train" else "none",
+        "distribution": "none",
+        "hosts": 1,
+        "work": workload.mode,
+        "attention": find_attention(configured, backend=backend, accelerator=accelerator) or None,
+        "precision_known": True,
+        "compiled_known": True,
+        "core": workload.mode == "train",
+        "notes": _describe(timing, environment),
+    }
+
+
+def _describe(timing: Timing, environment: Mapping[str, Any]) -> str:
+    """Return one line on the precision of the median and on the machine."""
+    width, windows = timing.get("width"), timing.get("windows", 0)
+    host, state = environment.get("host") or {}, environment.get("device_state") or {}
+    parts = [f"median of {windows} windows"]
+    if isinstance(width, float):
+        parts.append(f"its 95 % interval is {width:.1%} wide")
+    parts.append(f"host {host.get('processor')}, {host.get('usable_cores') or host.get('logical_cores')} cores")
+    if state.get("driver"):
+        parts.append(f"driver {state['driver']}")
+    return "; ".join(parts)
+
+
+def find_attention(configured: Configured, *, backend: str, accelerator: Accelerator | None) -> str:
+    """Return whether Keras took a fused kernel: `flash`, `unfused`, `na` without attention, empty if unknown.
+
+    PyTorch's `scaled_dot_product_attention` is one kernel, TensorFlow has none. On JAX it follows from the traced
+    calls and the device, as in predictions (`keras_defaults.choose_attention`).
+    """
+    if not configured.workload.attends:
+        return "na"
+    if backend != "jax":
+        return "flash" if backend == "torch" else "unfused"
+    if accelerator is None:
+        return ""
+    if accelerator.kind not in ("gpu", "tpu"):
+        return "unfused"
+    from ..predict.keras_defaults import choose_attention
+    from ..workload.capture.load import load_workload
+
+    options = WorkloadOptions(
+        batch_size=configured.batch_size, precision=configured.precision, mode=configured.workload.mode
+    )
+    try:
+        workload = load_workload(configured.model, options=options)
+    except GpuplanError:
+        return ""
+    return "flash" if choose_attention(replace(workload, compiled=True), accelerator).fused else "unfused"
+
+
+def format_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    r"""Format rows as CSV with a header line; None is empty, and truth values are `true` and `false`.
+
+    Example:
+        >>> format_csv([{"model": "a,b", "core": True}]).splitlines()[1].startswith('"a,b",')
+        True
+    """
+    file = io.StringIO()
+    writer = csv.DictWriter(file, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+        )
+    return file.getvalue()
+
 
 LEAST_S = 20.0  # below this no workload is started
 MOST_SHARES = 3.0  # of the time that is left for each workload, the most that one may take [-]

@@ -1,105 +1,102 @@
-"""Child process of `gpuplan profile`: build a model on a backend and measure it at one batch size.
+"""Child process of `gpuplan profile`: build a model on a backend, and measure `fit()` and its step alone.
 
-    python -m gpuplan.profile.child request.json
-
-Messages go to the original stdout, one JSON object per line; output of the user's code goes to stderr. The process
-ends when its stdin is closed, so that it never outlives its parent.
+python -m gpuplan.profile.child FOLDER
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
+import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
-from ..workload.capture.watch import answer_with_position, end_with_parent
+from ..workload.capture.process import answer_with_position, describe_for_parent
 from ..workload.errors import CaptureError, to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
-from .device_probe import require_device
-from .machine import describe_environment, read_backend_facts
-from .measure_model import MeasuredModel, Trace, is_out_of_memory, measure_model
-from .windows import MeasurementRules, Meter
+from .machine import (
+    describe_environment,
+    read_backend_facts,
+    read_device_peak_bytes,
+    read_resident_peak_bytes,
+    require_device,
+)
+from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
     from ..workload.capture.timed_loop import TimedLoop
+    from .recorder import Epoch
 
-STDOUT, STDERR = 1, 2
+Tell = Callable[[str, Meter], None]
+Trace = Callable[[str, "Stepper"], dict[str, Any]]
+# Messages of the frameworks for exhausted memory.
+OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Out of memory", "OOM when allocating",
+    "Failed to allocate", "can't allocate memory", "not enough memory", "Unable to allocate",
+)  # fmt: skip
+EPOCHS_MEASURED = 3
+SHORT_EPOCH_STEPS = 4
+MANY_EPOCHS = 10**6
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
-def main(request_path: str, trace: Trace | None = None) -> NoReturn:
+def main(folder: str, trace: Trace | None = None) -> NoReturn:
     """Answer a request and end the process; `trace`: see `measure_model`."""
-    parent, path = Parent(), Path(request_path)
+    parent = Parent(folder)
+    parent.end_with()
     try:
-        _answer(json.loads(path.read_text(encoding="utf-8")), parent, path.parent, trace)
+        _answer(parent, trace)
     except Exception as error:
-        parent.fail(error)
-    parent.finish("failed", kind="failed", message="the model was never measured", hint=None)
+        _fail(parent, error)
+    parent.finish("failed", kind="failed", message="the model was never measured")
 
 
-class Parent:
-    """The parent process, at the original stdin and stdout; the user's code gets an empty stdin, and stderr."""
-
-    def __init__(self) -> None:
-        """Take over the streams; the process ends with its parent from now on."""
-        self._written = end_with_parent()
-        self._out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
-        os.dup2(STDERR, STDOUT)
-
-    def send(self, event: str, **message: Any) -> None:
-        """Send a message."""
-        self._out.write(json.dumps({"event": event, **message}) + "\n")
-
-    def wait_for_device(self) -> None:
-        """Say that everything is compiled, and wait until the device is free."""
-        self.send("prepared")
-        self._written.get()
-
-    def finish(self, event: str, **message: Any) -> NoReturn:
-        """Send the last message and end the process without returning to the user's code."""
-        self.send(event, **message)
-        self._out.flush()
-        sys.stderr.flush()
-        os._exit(0)
-
-    def fail(self, error: Exception) -> NoReturn:
-        """Send an error, with its traceback on stderr unless the user can fix it, and end the process."""
-        if isinstance(error, GpuplanError):
-            kind = "usage" if isinstance(error, UsageError) else "capture"
-            self.finish("failed", kind=kind, message=str(error), hint=error.hint)
-        traceback.print_exception(error)
-        kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-        self.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None)
-
-    def send_window(self, phase: str, meter: Meter) -> None:
-        """Send the last completed window."""
-        if not meter.steps_s:
-            self.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
-            return
-        found = meter.summary()
-        self.send(
-            "window",
-            phase=phase,
-            step_s=meter.steps_s[-1],
-            steps=meter.counts[-1],
-            median_s=found["median_s"],
-            width=found["width"],
-        )
+def _fail(parent: Parent, error: Exception) -> NoReturn:
+    """Send an error, with its traceback on stderr unless the user can fix it, and end the process."""
+    if isinstance(error, GpuplanError):
+        parent.finish(**describe_for_parent(error))
+    traceback.print_exception(error)
+    kind = "out_of_memory" if is_out_of_memory(error) else "failed"
+    parent.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}")
 
 
-def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace | None) -> None:
+def _send_window(parent: Parent, phase: str, meter: Meter) -> None:
+    """Send the last completed window."""
+    if not meter.steps_s:
+        parent.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+        return
+    found = meter.summary()
+    parent.send(
+        "window",
+        phase=phase,
+        step_s=meter.steps_s[-1],
+        steps=meter.counts[-1],
+        median_s=found["median_s"],
+        width=found["width"],
+    )
+
+
+def wait_for_device(parent: Parent) -> None:
+    """Say that everything is compiled, and wait until the device is free."""
+    parent.send("prepared")
+    parent.wait()
+
+
+def _answer(parent: Parent, trace: Trace | None) -> None:
+    request, folder = parent.request, parent.folder
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -118,15 +115,15 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace 
     def use(concrete: ExecutableModel) -> NoReturn:
         facts["build_s"] = time.perf_counter() - started_s
         try:
-            row = _measure(concrete, request, parent, facts, trace)
+            row = _measure(concrete, parent, facts, trace)
         except Exception as error:  # in the measurement, not in the user's code
-            parent.fail(error)
+            _fail(parent, error)
         parent.finish("done", row=row)
 
     meter = Meter(MeasurementRules(**request["rules"]))
     loop = None
     if request.get("brief") and not options.fit_call:
-        loop = _time_loop(str(reference.folder(base)), meter, request, parent, facts)
+        loop = _time_loop(str(reference.folder(base)), meter, parent, facts)
     try:
         with nullcontext() if reference.kind == "script" else draw_weights_quickly():
             build_and_use(
@@ -136,29 +133,27 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path, trace: Trace 
         if not meter.warm:
             raise
         if meter.pause():
-            parent.send_window("fit", meter)
+            _send_window(parent, "fit", meter)
         parent.finish("done", row={})
 
 
-def _time_loop(
-    folder: str, meter: Meter, request: dict[str, Any], parent: Parent, facts: dict[str, Any]
-) -> TimedLoop:
+def _time_loop(folder: str, meter: Meter, parent: Parent, facts: dict[str, Any]) -> TimedLoop:
     """Return what times a loop of a script's own with a meter, and ends the process when it is done."""
     from ..workload.capture.timed_loop import TimedLoop
 
     elapsed_s = 0.0
 
     def prepare(batch_size: int) -> None:
-        environment = describe_environment(request["backend"])
+        environment = describe_environment(parent.request["backend"])
         parent.send("ready", batch_size=batch_size, environment=environment, facts=facts)
-        parent.wait_for_device()
+        wait_for_device(parent)
         meter.ended(elapsed_s)
 
     def add(step_s: float) -> None:
         nonlocal elapsed_s
         elapsed_s += step_s
         if meter.ended(elapsed_s):
-            parent.send_window("fit", meter)
+            _send_window(parent, "fit", meter)
         if meter.done:
             parent.finish("done", row={})
 
@@ -215,16 +210,17 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
 
 
 def _measure(
-    concrete: ExecutableModel, request: dict[str, Any], parent: Parent, facts: dict[str, Any], trace: Trace | None
+    concrete: ExecutableModel, parent: Parent, facts: dict[str, Any], trace: Trace | None
 ) -> MeasuredValues:
-    from .input_pipeline import MOST_S, measure_pipeline
+    from .input_pipeline import MOST_S, draw_data, measure_pipeline
 
+    request = parent.request
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
     own, batch_size = request["data"] == "script", concrete.batch_size
     if own and concrete.arguments is None:
         raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
     started_s = time.perf_counter()
-    data = _draw_arrays(concrete, few=own)
+    data = draw_data(concrete, few=own)
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
     facts["precision"] = str(model.dtype_policy.name)
@@ -237,37 +233,259 @@ def _measure(
     pipeline = None
     if own and mode == "train" and request["pipeline"]:
         pipeline = measure_pipeline(fed, batch_size=batch_size, most_s=min(MOST_S, rules.most_s))
+    brief = request.get("brief", False)
+    subject = MeasuredModel(
+        model=model, data=data, batch_size=batch_size, fed=fed, backend=backend, mode=mode, brief=brief
+    )
     values = measure_model(
-        MeasuredModel(
-            model=model,
-            data=data,
-            batch_size=batch_size,
-            backend=backend,
-            mode=mode,
-            brief=request.get("brief", False),
-            fed=fed,
-        ),
+        subject,
         rules=rules,
-        tell=parent.send_window,
-        wait=parent.wait_for_device if request.get("wait") else None,
+        tell=partial(_send_window, parent),
+        wait=partial(wait_for_device, parent) if request.get("wait") else None,
         trace=trace,
     )
     values["prepare"] |= facts
     return values | {"pipeline": pipeline, "batch_size": batch_size}
 
 
-def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
-    """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
-    from .input_pipeline import compute_sample_bytes, compute_samples_to_draw, draw_inputs, draw_targets
+# --- the measurement ---------------------------------------------------------------------------------------
 
-    size = compute_sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
-    count = concrete.batch_size
-    if not few:
-        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
-    x = draw_inputs(concrete.x, samples=count, model=concrete.model)
-    y = draw_targets(concrete.y, samples=count, output=concrete.output)
-    weight = draw_targets(concrete.sample_weight, samples=count, output=concrete.output)
-    return x, y, weight
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """A model and its input, to be measured.
+
+    Args:
+        model: A compiled Keras model.
+        data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
+        batch_size: Samples of a step [-].
+        fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
+        backend: Keras backend.
+        mode: Training or inference.
+        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
+    """
+
+    model: Any
+    data: tuple[Any, Any, Any]
+    batch_size: int
+    fed: Mapping[str, Any] = field(default_factory=dict)
+    backend: str
+    mode: Literal["train", "infer"] = "train"
+    brief: bool = False
+
+    @property
+    def first_batch(self) -> tuple[Any, ...]:
+        """The first batch, in the form a step takes."""
+        import keras
+
+        batch = keras.tree.map_structure(
+            lambda array: None if array is None else array[: self.batch_size], self.data
+        )
+        x, y, weight = batch
+        if self.mode == "infer":
+            return (x,)
+        return (x, y) if weight is None else (x, y, weight)
+
+    def fit_arguments(self) -> dict[str, Any]:
+        """Return the input arguments of `fit()`, without validation."""
+        if self.fed:
+            from ..workload.capture.feeding import INPUT_ARGUMENTS
+
+            names = (*INPUT_ARGUMENTS, "validation_split")
+            given = {name: self.fed[name] for name in names if self.fed.get(name) is not None}
+            return given | {"validation_freq": MANY_EPOCHS + 1}
+        x, y, weight = self.data
+        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+
+
+def measure_model(
+    subject: MeasuredModel,
+    *,
+    rules: MeasurementRules,
+    tell: Tell,
+    wait: Callable[[], None] | None = None,
+    trace: Trace | None = None,
+) -> MeasuredValues:
+    """Measure a configuration: times, warm-up, raw samples, memory.
+
+    Args:
+        subject: Model to measure; it is unusable afterwards.
+        rules: Rules to start and stop.
+        tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
+        wait: Called after a first step, which compiles; what follows has the device to itself. None: in one go.
+        trace: Called at the end with backend and step alone; returns the kernels of the step.
+    """
+    before_bytes = read_resident_peak_bytes()
+    first_s = None
+    if wait is not None:
+        first_s = _run_first_step(subject, rules)
+        wait()
+    meter, loop_first_s, beside_s = _measure_loop(subject, rules, tell)
+    first_s = loop_first_s if first_s is None else first_s
+    middle_s = meter.summary()["median_s"] if meter.steps_s else None
+    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    values: MeasuredValues = {
+        "fit": meter.to_json(),
+        "prepare": {"first_step_s": first_s, "compile_s": compile_s},
+        "epoch": {"beside_steps_s": beside_s},
+        "step": None,
+    }
+    stepper = None if subject.brief else build_stepper(subject)
+    if stepper is not None:
+        alone = Meter(rules)
+        time_windows(
+            stepper.step,
+            stepper.synchronize,
+            meter=alone,
+            clock=time.perf_counter,
+            steps_per_call=stepper.steps,
+            on_window=lambda m: tell("step", m),
+        )
+        values["step"] = alone.to_json()
+    peak_bytes = read_resident_peak_bytes()
+    values["memory"] = {
+        "device_peak_bytes": read_device_peak_bytes(subject.backend),
+        "host_peak_bytes": peak_bytes,
+        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+    }
+    if stepper is not None and trace is not None:
+        values["kernels"] = trace(subject.backend, stepper)
+    return values
+
+
+def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | None:
+    """Run the first call of the loop, and return the time until its end [s]."""
+    from .recorder import PredictRecorder, StepRecorder
+
+    if subject.mode == "train":
+        recorder = StepRecorder(Meter(rules), most_steps=1)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+    else:
+        recorder = PredictRecorder(Meter(rules))
+        batch, size = subject.first_batch, subject.batch_size
+        subject.model.predict(*batch, batch_size=size, verbose=0, callbacks=[recorder])
+    return recorder.first_step_s
+
+
+def _measure_loop(
+    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
+) -> tuple[Meter, float | None, float | None]:
+    """Run `fit()`, or `predict()` again and again, until the meter is done.
+
+    Return its steps, the time until the end of the first, and that of an epoch of `fit()` beside them [s].
+    """
+    from .recorder import PredictRecorder, StepRecorder
+
+    meter, beside_s = Meter(rules), None
+    kind = StepRecorder if subject.mode == "train" else PredictRecorder
+    recorder = kind(meter, stop=True, on_window=lambda m: tell("fit", m))
+    if subject.mode == "infer":
+        while not meter.done:
+            subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
+        return meter, recorder.first_step_s, None
+    subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
+    if meter.steps_s and not subject.fed and not subject.brief:
+        whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
+        beside_s = _measure_epochs(subject, rules, meter.summary()["median_s"], whole)
+    return meter, recorder.first_step_s, beside_s
+
+
+def _measure_epochs(
+    subject: MeasuredModel, rules: MeasurementRules, step_s: float, whole: Sequence[Epoch]
+) -> float | None:
+    """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting logs.
+
+    The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
+    TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
+    """
+    from .recorder import StepRecorder
+
+    short = []
+    for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
+        recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+        short += recorder.epochs[:1]
+    beside = [
+        epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s
+        for epoch in (*whole, *short)
+        if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
+    ]
+    return statistics.median(beside) if beside else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error reports exhausted memory.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
+        True
+    """
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepper:
+    """A call of the compiled function: its start, the wait for all that were started, and its steps [-]."""
+
+    step: Callable[[], None]
+    synchronize: Callable[[], None]
+    steps: int = 1
+
+
+def build_stepper(subject: MeasuredModel) -> Stepper | None:
+    """Build a stepper from the trainer's own compiled step on the first batch, after `fit()` or `predict()`.
+
+    It excludes reading and copying data, callbacks and logs. The model is unusable afterwards: its weights
+    are updated only within the stepper. None on several devices, whose batches the loop distributes.
+    """
+    import keras
+
+    if keras.distribution.distribution() is not None:
+        return None
+    model = subject.model
+    data = keras.tree.map_structure(keras.ops.convert_to_tensor, subject.first_batch)
+    if subject.mode == "train":
+        model.make_train_function()
+        function = model.train_function
+    else:
+        model.make_predict_function()
+        function = model.predict_function
+    if subject.backend == "jax":
+        return _build_jax_stepper(model, function, data, is_training=subject.mode == "train")
+    steps = int(model.steps_per_execution)
+    batches, logs = [data] * steps, [None]
+
+    def step() -> None:
+        logs[0] = function(batches)
+
+    def copy_to_host() -> None:  # which waits for all tensors
+        for leaf in keras.tree.flatten(logs[0]):
+            if hasattr(leaf, "numpy"):
+                leaf.numpy()
+
+    return Stepper(step, copy_to_host if subject.backend == "tensorflow" else get_torch_synchronize(), steps)
+
+
+def _build_jax_stepper(model: Any, function: Any, data: Any, *, is_training: bool) -> Stepper:
+    """Step from state to state, each donated to the next step, as in `fit()`."""
+    import jax
+
+    groups = [model.trainable_variables, model.non_trainable_variables]
+    if is_training:
+        groups += [model.optimizer.variables, model.metrics_variables]
+    kept: list[Any] = [tuple([variable.value for variable in group] for group in groups), None]
+    batches = repeat(data)
+
+    def step() -> None:
+        kept[1], kept[0] = function(kept[0], batches)
+
+    return Stepper(step, lambda: jax.block_until_ready(kept), int(model.steps_per_execution))
+
+
+def get_torch_synchronize() -> Callable[[], None]:
+    import torch
+
+    return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
 if __name__ == "__main__":

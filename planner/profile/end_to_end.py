@@ -20,11 +20,7 @@ OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Read a plan written by `gpuplan estimate -o`.
-
-    Raises:
-        UsageError: The file cannot be read, or is not a plan.
-    """
+    """Read a plan written by `gpuplan estimate -o`; UsageError if the file cannot be read, or is not one."""
     try:
         plan = parse_json(path.read_bytes())
     except FileNotFoundError:

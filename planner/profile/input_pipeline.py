@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..profile_schema import PipelineRecord
 from ..units import MIB
@@ -14,6 +14,9 @@ from ..workload.capture.feeding import Pull, count_samples
 from ..workload.options import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
 from .windows import MeasurementRules, Meter
+
+if TYPE_CHECKING:
+    from ..workload.capture.materialize import ExecutableModel
 
 MOST_S = 4.0  # time limit per number of workers [s]
 START_S = 60.0  # most time until their first batch [s]
@@ -25,9 +28,7 @@ MOST_BATCHES = 2000
 
 
 def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
-    """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
-
-    A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
+    """Return the throughput of a script's `fit()` input; of a PyDataset also with other numbers of workers.
 
     Args:
         fed: Arguments of `fit()`.
@@ -37,14 +38,13 @@ def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) 
     import keras
 
     data = fed["x"]
-    rows = [_measure_workers(fed, batch_size, None, most_s)]
-    if isinstance(data, keras.utils.PyDataset):
-        before = data.workers
-        rows[0]["workers"] = before
-        for count in (count for count in WORKERS if count != before):
-            data.workers = count
-            rows.append(_measure_workers(fed, batch_size, count, most_s))
-        data.workers = before
+    if not isinstance(data, keras.utils.PyDataset):
+        return [_measure_workers(fed, batch_size, None, most_s)]
+    before, rows = data.workers, []
+    for count in (before, *(count for count in WORKERS if count != before)):
+        data.workers = count
+        rows.append(_measure_workers(fed, batch_size, count, most_s))
+    data.workers = before
     return rows
 
 
@@ -68,14 +68,7 @@ def _measure_workers(
 def build_pipeline_record(
     steps_s: list[float], *, batch_size: int, workers: int | None, cores: float
 ) -> PipelineRecord:
-    """Return the throughput of a pipeline; its rates are None without a measurement.
-
-    Args:
-        steps_s: Time to prepare a batch, one value per window [s].
-        batch_size: Samples of a batch [-].
-        workers: Number of workers; None if the pipeline has none of its own [-].
-        cores: Number of cores that it kept busy [-].
-    """
+    """Return the throughput of a pipeline by the times of a batch in each window [s]; None without any."""
     found = summarize(steps_s, [1] * len(steps_s)) if steps_s else None
     rate = batch_size / found["median_s"] if found else None
     return {
@@ -88,17 +81,16 @@ def build_pipeline_record(
     }
 
 
-def compute_sample_bytes(*trees: SpecTree) -> int:
-    """Return the size of one sample [bytes].
-
-    Example:
-        >>> compute_sample_bytes(ArraySpec((28, 28), "float32"), ArraySpec((), "int32"))
-        3140
-    """
-    import numpy as np
-
-    sizes = [prod(spec.shape) * _get_numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)]
-    return max(1, int(sum(sizes)))
+def draw_data(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
+    """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
+    trees, count = (concrete.x, concrete.y, concrete.sample_weight), concrete.batch_size
+    if not few:
+        sizes = [prod(spec.shape) * _get_numpy_type(spec).itemsize for tree in trees for spec in iter_specs(tree)]
+        size = max(1, sum(sizes))
+        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+    x = draw_inputs(concrete.x, samples=count, model=concrete.model)
+    y, weight = (draw_targets(tree, samples=count, output=concrete.output) for tree in trees[1:])
+    return x, y, weight
 
 
 def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: int | None) -> int:
@@ -115,14 +107,9 @@ def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: in
 
 
 def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
-    """Draw random inputs nested like the specs: numbers around 0, image bytes, valid tokens.
+    """Draw random inputs nested like the specs of a sample: numbers around 0, image bytes, valid tokens.
 
-    Zeros are avoided, since some processors are faster on zeros. Text has no padding.
-
-    Args:
-        specs: Specs of one sample.
-        samples: Number of samples [-].
-        model: The model, whose smallest embedding bounds integers.
+    The model's smallest embedding bounds integers. Zeros are avoided, since some processors are faster on zeros.
     """
     import numpy as np
 
@@ -133,13 +120,7 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
 
 
 def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
-    """Draw random targets: class numbers below the output's width, and numbers between 0 and 1.
-
-    Args:
-        specs: Specs of one sample, nested like the output.
-        samples: How many [-].
-        output: The model's symbolic output, whose last dimension bounds class numbers.
-    """
+    """Draw random targets, nested like the symbolic output: numbers between 0 and 1, classes below its width."""
     import keras
     import numpy as np
 
@@ -148,15 +129,13 @@ def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
     leaves = list(iter_specs(specs))
     if len(widths) != len(leaves):
         widths = [min(widths, default=2)] * len(leaves)
-    ordered = iter(widths)
-
-    def draw(spec: ArraySpec) -> Any:
-        return _draw(spec, samples, random, below=max(2, next(ordered)), positive=True)
-
-    return map_specs(draw, specs)
+    below = (max(2, width) for width in widths)
+    return map_specs(lambda spec: _draw(spec, samples, random, below=next(below), positive=True), specs)
 
 
-def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
+def _get_numpy_type(spec: ArraySpec) -> Any:
+    import numpy as np
+
     try:
         return np.dtype(spec.dtype)
     except TypeError:
@@ -166,7 +145,7 @@ def _get_numpy_type(spec: ArraySpec, np: Any) -> Any:
 def _draw(spec: ArraySpec, samples: int, random: Any, *, below: int, positive: bool = False) -> Any:
     import numpy as np
 
-    kind, shape = _get_numpy_type(spec, np), (samples, *spec.shape)
+    kind, shape = _get_numpy_type(spec), (samples, *spec.shape)
     if kind.kind == "b":
         return random.integers(0, 2, shape).astype(kind)
     if kind == np.uint8 and not positive:
@@ -209,12 +188,7 @@ class InputWaits:
         self._clock, self._seen = clock, 0
 
     def watch(self, epoch_iterator: Any, backend: str) -> None:
-        """Time the batches of an `EpochIterator` of Keras from its next epoch on; no other effect.
-
-        Args:
-            epoch_iterator: Iterator of the calling `fit()`; None or an array's: not watched.
-            backend: Keras backend.
-        """
+        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on."""
         found = find_workers(getattr(epoch_iterator, "data_adapter", None))
         if found is None or backend not in {"jax", "torch"}:
             return
@@ -239,9 +213,7 @@ class InputWaits:
     def build_record(self, *, batch_size: int | None, step_s: float | None) -> PipelineRecord | None:
         """Return the input's throughput; None if the waits do not reveal it.
 
-        Args:
-            batch_size: Samples of a step over all devices; None if unknown [-].
-            step_s: Median step time of the run, waits included [s].
+        `batch_size` is that of a step over all devices [-], `step_s` the median step time, waits included [s].
         """
         if self._background is None or not batch_size or len(self.waits_s) < FEWEST_BATCHES:
             return None

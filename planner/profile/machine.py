@@ -1,4 +1,7 @@
-"""Environment of a measurement: processor, memory, device, driver, clocks, versions. Unknown values are null."""
+"""Environment of a measurement: processor, memory, device, driver, clocks, versions. Unknown values are null.
+
+`python -m gpuplan.profile.machine FOLDER` sends the facts on a backend's device.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..child_process import Parent
+from ..errors import UsageError
 from ..limits import count_usable_cores
 from ..units import MIB
 
@@ -29,6 +34,7 @@ ENVIRONMENT_VARIABLES = (
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 BATTERY = Path("/sys/class/power_supply")
 CPUINFO = Path("/proc/cpuinfo")
+DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
 def describe_environment(backend: str) -> dict[str, Any]:
@@ -105,29 +111,34 @@ def read_versions(packages: Iterable[str]) -> dict[str, str]:
 def read_backend_facts(backend: str) -> dict[str, Any]:
     """Return platform (`cpu`, `gpu`, `tpu`), name, number, memory and threads of a backend's devices."""
     found = {"jax": _read_jax, "tensorflow": _read_tensorflow, "torch": _read_torch}[backend]()
-    if found["platform"] == "cpu":
-        found["name"] = read_processor_name()
-    return {"backend": backend, **found}
+    known = dict.fromkeys(("platform", "name", "count", "memory_bytes", "threads")) | found
+    if known["platform"] == "cpu":
+        known["name"] = read_processor_name()
+    return {"backend": backend, **known}
 
 
-def _describe(
-    platform: str, name: str, count: int, *, memory_bytes: int | None = None, threads: int | None = None
-) -> dict[str, Any]:
-    return {"platform": platform, "name": name, "count": count, "memory_bytes": memory_bytes, "threads": threads}
+def require_device(facts: Mapping[str, Any], wanted: str | None) -> None:
+    """Raise UsageError unless a backend with these facts uses the wanted device."""
+    if wanted is not None and facts["platform"] != wanted:
+        backend = facts["backend"]
+        raise UsageError(
+            f"--device {wanted}: {backend} uses a {facts['platform']} on this machine",
+            hint=f"install {backend} for that device, or leave out `--device`",
+        )
 
 
 def _read_jax() -> dict[str, Any]:
     import jax
 
     device = jax.devices()[0]
-    facts = _describe(
-        device.platform,
-        device.device_kind,
-        jax.device_count(),
-        memory_bytes=(device.memory_stats() or {}).get("bytes_limit"),
-    )
-    capability = getattr(device, "compute_capability", None)
-    return {**facts, "compute_capability": capability, "libraries": device.client.platform_version}
+    return {
+        "platform": device.platform,
+        "name": device.device_kind,
+        "count": jax.device_count(),
+        "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+        "compute_capability": getattr(device, "compute_capability", None),
+        "libraries": device.client.platform_version,
+    }
 
 
 def _read_tensorflow() -> dict[str, Any]:
@@ -137,9 +148,9 @@ def _read_tensorflow() -> dict[str, Any]:
     threads = tf.config.threading.get_intra_op_parallelism_threads() or None
     if not gpus:
         kind = "tpu" if tpus else "cpu"
-        return _describe(kind, kind, len(tpus) or 1, threads=threads)
-    details = tf.config.experimental.get_device_details(gpus[0])
-    return _describe("gpu", details.get("device_name", "unknown"), len(gpus), threads=threads)
+        return {"platform": kind, "name": kind, "count": len(tpus) or 1, "threads": threads}
+    name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "unknown")
+    return {"platform": "gpu", "name": name, "count": len(gpus), "threads": threads}
 
 
 def _read_torch() -> dict[str, Any]:
@@ -147,10 +158,14 @@ def _read_torch() -> dict[str, Any]:
 
     threads = torch.get_num_threads()
     if not torch.cuda.is_available() or os.environ.get("KERAS_TORCH_DEVICE") == "cpu":
-        return _describe("cpu", "cpu", 1, threads=threads)
-    gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
+        return {"platform": "cpu", "count": 1, "threads": threads}
+    gpu = torch.cuda.get_device_properties(0)
     return {
-        **_describe("gpu", gpu.name, count, memory_bytes=gpu.total_memory, threads=threads),
+        "platform": "gpu",
+        "name": gpu.name,
+        "count": torch.cuda.device_count(),
+        "memory_bytes": gpu.total_memory,
+        "threads": threads,
         "compute_capability": f"{gpu.major}.{gpu.minor}",
         "libraries": f"cuda {torch.version.cuda}, cudnn {torch.backends.cudnn.version()}",
     }
@@ -167,40 +182,38 @@ def read_device_state() -> dict[str, Any] | None:
     except Exception:  # no package, no driver or a version mismatch: nothing is known
         return None
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+    found: dict[str, Any] = {}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
-        return {name: _query(nvml, question, handle) for name, question in _query_all(nvml).items()}
+        for name, ask in _list_questions(nvml, handle).items():
+            found[name] = None
+            with contextlib.suppress(nvml.NVMLError, AttributeError):
+                answer = ask()
+                found[name] = answer.decode() if isinstance(answer, bytes) else answer
+        return found
     except nvml.NVMLError:
         return None
     finally:
         nvml.nvmlShutdown()
 
 
-def _query(nvml: Any, question: Any, handle: Any) -> Any:
-    try:
-        answer = question(handle)
-    except (nvml.NVMLError, AttributeError):
-        return None
-    return answer.decode() if isinstance(answer, bytes) else answer
-
-
-def _query_all(nvml: Any) -> dict[str, Any]:
+def _list_questions(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
     return {
-        "name": nvml.nvmlDeviceGetName,
-        "driver": lambda _: nvml.nvmlSystemGetDriverVersion(),
-        "sm_mhz": lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM),
-        "sm_max_mhz": lambda h: nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM),
-        "power_w": lambda h: nvml.nvmlDeviceGetPowerUsage(h) / 1e3,
-        "power_limit_w": lambda h: nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3,
-        "power_state": lambda h: int(nvml.nvmlDeviceGetPerformanceState(h)),
-        "temperature_c": lambda h: nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
-        "memory_used_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).used,
-        "memory_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).total,
-        "ecc": lambda h: bool(nvml.nvmlDeviceGetEccMode(h)[0]),
-        "pcie_generation": nvml.nvmlDeviceGetMaxPcieLinkGeneration,
-        "pcie_width": nvml.nvmlDeviceGetMaxPcieLinkWidth,
+        "name": lambda: nvml.nvmlDeviceGetName(handle),
+        "driver": nvml.nvmlSystemGetDriverVersion,
+        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+        "power_state": lambda: int(nvml.nvmlDeviceGetPerformanceState(handle)),
+        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+        "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+        "pcie_generation": lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+        "pcie_width": lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
     }
 
 
@@ -229,3 +242,9 @@ def read_device_peak_bytes(backend: str) -> int | None:
     import torch
 
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else None
+
+
+if __name__ == "__main__":
+    parent = Parent(sys.argv[1])
+    parent.end_with()
+    parent.finish("device", facts=read_backend_facts(parent.request["backend"]))

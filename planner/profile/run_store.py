@@ -31,11 +31,7 @@ def get_runs_folder(settings: Settings) -> Path:
 
 
 def read_profile(path: Path) -> ProfileDocument:
-    """Read a profile.
-
-    Raises:
-        UsageError: The file cannot be read, or is not a profile.
-    """
+    """Read a profile; UsageError if the file cannot be read, or is not one."""
     from ..predict.from_profile.predictor import read_profile_rows
 
     profile = _parse_profile(path)
@@ -44,14 +40,13 @@ def read_profile(path: Path) -> ProfileDocument:
 
 
 def _parse_profile(path: Path) -> ProfileDocument:
+    hint = "write it with `gpuplan profile`"
     try:
         document = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read the profile `{path}`: {error}", hint="write it with `gpuplan profile`"
-        ) from error
+        raise UsageError(f"cannot read the profile `{path}`: {error}", hint=hint) from error
     if not isinstance(document, dict) or "schema" not in document:
-        raise UsageError(f"`{path}` is not a profile", hint="write it with `gpuplan profile`")
+        raise UsageError(f"`{path}` is not a profile", hint=hint)
     return cast("ProfileDocument", document)
 
 

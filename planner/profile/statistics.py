@@ -6,9 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
-from ..profile_schema import Timing
+from ..profile_schema import Timing, WindowStatistics
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
@@ -65,8 +64,7 @@ def compute_drift(values: Sequence[float]) -> float:
 
 
 def is_settled(values: Sequence[float], *, last: int, within: float) -> bool:
-    """Return whether the last values are steady: their halves agree in the median, and the last two are no
-    outliers.
+    """Return whether the last values are steady: their halves' medians agree, the last two are no outliers.
 
     Args:
         values: Times in order of measurement.
@@ -84,29 +82,6 @@ def is_settled(values: Sequence[float], *, last: int, within: float) -> bool:
         return False
     middle = statistics.median(tail)
     return abs(compute_drift(tail)) <= within and all(abs(v - middle) <= 2 * within * middle for v in tail[-2:])
-
-
-class WindowStatistics(TypedDict):
-    """Statistics of window times.
-
-    Args:
-        median_s: Median over windows [s].
-        low_s, high_s: 95 % interval of the median; None for fewer than six windows [s].
-        mean_s: Total time of all windows over their steps [s].
-        spread: Interquartile range over the median; None for fewer than two windows [-].
-        drift: Median of the second half over that of the first, minus 1 [-].
-        windows: Number of windows [-].
-        width: Width of the interval over the median; None without an interval [-].
-    """
-
-    median_s: float
-    low_s: float | None
-    high_s: float | None
-    mean_s: float
-    spread: float | None
-    drift: float
-    windows: int
-    width: float | None
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:
@@ -185,10 +160,9 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     windows_s = [step_s for timing in counted for step_s in timing["windows_s"]]
     counts = [count for timing in counted for count in timing["steps_per_window"]]
     found = summarize(windows_s, counts)
-    ends = compute_processes_interval(medians_s)
-    low_s, high_s = (found["median_s"] * end for end in ends)
-    low_s = low_s if found["low_s"] is None else min(low_s, found["low_s"])
-    high_s = high_s if found["high_s"] is None else max(high_s, found["high_s"])
+    low_s, high_s = (found["median_s"] * end for end in compute_processes_interval(medians_s))
+    if found["low_s"] is not None and found["high_s"] is not None:
+        low_s, high_s = min(low_s, found["low_s"]), max(high_s, found["high_s"])
     pooled_width = (high_s - low_s) / found["median_s"]
     warm_s = [step_s for timing in counted for step_s in timing["warm_up"]["windows_s"]]
     settled = [timing["warm_up"]["settled"] for timing in counted]

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
 from ..records import Frozen, from_plain, to_plain
+from .background_load import OTHERS_SHARE
 from .machine import read_processor_name
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
     from ..predict.from_profile.predictor import ProfileRow
+    from ..profile_schema import LoadRecord
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
 
@@ -30,6 +32,8 @@ PREPARE_S = 60.0  # most time to import, build and compile [s]
 MEASURE_S = 10.0  # most time of the steps [s]
 LONGEST_STEP_S = 5.0  # a step that takes longer is not waited for [s]
 MEMORY_SHARE = 0.8  # of what is available, up to which weights are made [-]
+LOOK_S = 0.3  # of the processor, to tell whether it is quiet [s]
+PERCENT = 100.0
 SPREAD = 1.1  # factor from one run of the same steps to another on a CPU [-]
 RULES: Mapping[str, Any] = {  # changes of `MeasurementRules`
     "window_s": 0.2, "settle_windows": 4, "settle_within": 0.05, "warm_up_s": 1.5, "width": 0.05, "least_s": 1.0,
@@ -46,6 +50,7 @@ class StepHere(Frozen):
         low_s, high_s: Range of 80 % of the windows, at least that from one run to another [s].
         least_s: Time that a step takes at least; None where it is known, or nothing is [s].
         took_s: Time that measuring took [s].
+        others_share: Share of the processor that others used meanwhile [-].
     """
 
     day: str
@@ -54,11 +59,21 @@ class StepHere(Frozen):
     low_s: float | None = None
     high_s: float | None = None
     least_s: float | None = None
+    others_share: float = 0.0
 
     @property
-    def was_in_vain(self) -> bool:
-        """Whether nothing was learned, so that another day is worth another try."""
-        return self.step_s is None and self.least_s is None
+    def is_due(self) -> bool:
+        """Whether to measure again: on another day if nothing was learned, or once a busy machine is quiet."""
+        if self.step_s is None and self.least_s is None:
+            return self.day != get_day()
+        return self.others_share >= OTHERS_SHARE and measure_others_share() < OTHERS_SHARE
+
+
+def measure_others_share() -> float:
+    """Return the share of the processor in use while this process sleeps for a moment [-]."""
+    import psutil
+
+    return float(psutil.cpu_percent(LOOK_S)) / PERCENT
 
 
 def get_day() -> str:
@@ -96,6 +111,9 @@ def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerato
         return None
     from ..predict.from_profile.predictor import ProfileRow
 
+    source = f"a few steps on this machine, {step.day}"
+    if step.others_share >= OTHERS_SHARE:
+        source += f", of which others used {step.others_share:.0%}"
     return ProfileRow(
         workload=replace(workload, further=()),
         accelerator=accelerator.name,
@@ -103,7 +121,7 @@ def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerato
         step_s=time_s,
         low_s=step.low_s,
         high_s=step.high_s,
-        source=f"a few steps on this machine, {step.day}",
+        source=source,
         is_least=step.step_s is None,
     )
 
@@ -146,8 +164,9 @@ def measure_step(
         "rules": to_plain(MeasurementRules(**RULES)),
     }
     tell("timing steps here")
-    steps_s = _run(request, options, tell)
-    found = StepHere(day=day, took_s=time.monotonic() - began_s)
+    steps_s, load = _run(request, options, tell)
+    share = load["other_share"] if load else 0.0
+    found = StepHere(day=day, took_s=time.monotonic() - began_s, others_share=share)
     if steps_s:
         middle_s, ordered = statistics.median(steps_s), sorted(steps_s)
         tail = len(ordered) // 10
@@ -170,8 +189,13 @@ def _fits(workload: Workload) -> bool:
     return workload.memory.total_bytes <= MEMORY_SHARE * available_bytes
 
 
-def _run(request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[str], None]) -> list[float] | None:
-    """Return the times of windows of steps; empty where no step ended in time, None where none was begun [s]."""
+def _run(
+    request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[str], None]
+) -> tuple[list[float] | None, LoadRecord | None]:
+    """Return the times of windows of steps [s], and the use of the processor meanwhile.
+
+    The times are empty where no step ended in time, None where none was begun.
+    """
     from .measuring_process import MeasuringProcess
 
     times: dict[Literal["warm", "window"], list[float]] = {"warm": [], "window": []}
@@ -186,14 +210,13 @@ def _run(request: Mapping[str, Any], options: WorkloadOptions, tell: Callable[[s
     try:
         process.run(until="prepared")
         if process.result.message is not None:
-            return None
+            return None, None
         process.start(limit_s=MEASURE_S)
-        process.run()
+        result = process.run()
     except GpuplanError:
-        return None
+        return None, None
     finally:
         process.stop()
-    if times["window"]:
-        return times["window"]
     slow = times["warm"][1:] or times["warm"]
-    return slow if slow or process.result.is_late else None
+    steps_s = times["window"] or slow
+    return steps_s if steps_s or result.is_late else None, result.load

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from ..profile_schema import Timing
-from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
+from ..profile_schema import Timing, WindowStatistics
+from .statistics import MIN_WINDOWS, is_settled, summarize
 
 StopReason = Literal["converged", "time"]
 Clock = Callable[[], float]
@@ -41,12 +41,7 @@ class MeasurementRules:
 
     @classmethod
     def for_each_process(cls, *, processes: int, together_s: float) -> MeasurementRules:
-        """Return the rules for each of several processes, so that their windows together meet a time limit.
-
-        Args:
-            processes: Number of processes [-].
-            together_s: Time limit of all their windows [s].
-        """
+        """Return the rules for each of several processes whose windows have some time together [s]."""
         most_s, usual = together_s / processes, cls()
         return cls(most_s=most_s, least_s=min(usual.least_s, most_s), warm_up_s=min(usual.warm_up_s, most_s))
 
@@ -101,12 +96,7 @@ class Meter:
         return long
 
     def ended(self, now_s: float, steps: int = 1) -> bool:
-        """Record the end of steps; return whether a window was completed.
-
-        Args:
-            now_s: Current time [s].
-            steps: Number of steps since the last call [-].
-        """
+        """Record the end of steps since the last call [-]; return whether a window was completed."""
         self._last_s = now_s
         if self._since_s is None:
             self._since_s = now_s

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..profile.benchmark_suite import CSV_COLUMNS
+from ..profile.benchmark import CSV_COLUMNS
 from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S, format_short
 from .output import Column, emit_result, make_columns, make_numbers

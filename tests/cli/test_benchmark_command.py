@@ -21,7 +21,7 @@ from gpuplan.predict import keras_defaults as keras_torch_host
 from gpuplan.predict import predictor
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.profile import benchmark
-from gpuplan.profile.benchmark_suite import CSV_COLUMNS
+from gpuplan.profile.benchmark import CSV_COLUMNS
 from synthetic import build_synthetic_coefficients
 
 from .conftest import Done

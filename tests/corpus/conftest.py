@@ -35,5 +35,5 @@ def warm_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmImpor
             patch.delenv(name, raising=False)
         with warm_processes(imports.find) as start:
             fake = SimpleNamespace(Popen=start, PIPE=PIPE)
-            patch.setattr("gpuplan.workload.capture.process.subprocess", fake)
+            patch.setattr("gpuplan.child_process.subprocess", fake)
             yield imports

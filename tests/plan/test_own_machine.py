@@ -162,6 +162,33 @@ def test_a_measurement_in_vain_is_tried_again_another_day(
     assert bool(asked) is is_tried
 
 
+def test_a_step_of_a_busy_machine_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """3 s while others used half of it, 2 s once it is quiet: the step is 2 s, and the 3 s are named no more."""
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(this_machine, "measure_others_share", lambda: 0.0)
+    quiet = StepHere(day="2026-11-28", took_s=1.0, step_s=2.0, low_s=1.9, high_s=2.1)
+    monkeypatch.setattr(this_machine, "measure_step", lambda *_, **__: quiet)
+    selection, workload = own_selection(), make_workload(ops=(make_product(),))
+    (own,) = selection.offers
+    assert own.accelerator is not None
+    busy = replace(quiet, step_s=3.0, low_s=2.9, high_s=3.1, others_share=0.5)
+    monkeypatch.setattr(this_machine, "load_step", lambda *_: busy)
+    known = load_own_step(workload, selection)
+    predictor = add_measurements(Predictor.load(), known, CATALOG, selection)
+    context = replace(build_context(selection, predictor), workload=workload)
+    question = Question(filters=Filters(providers=("local",)))
+    (before,) = answer(context, question).offers
+    found = measure_own_machine(context, answer(context, question), question, model="train.py", argv=())
+
+    assert "of which others used 50%" in before.device_estimate.notes[0]
+    assert found is not None
+    (one,) = answer(found, question).offers
+    assert one.device_estimate.step_time_s is not None
+    assert one.device_estimate.step_time_s.mid == pytest.approx(2.0)
+    assert one.device_estimate.step_time_s.high == pytest.approx(2.1)
+    assert "others" not in one.device_estimate.notes[0]
+
+
 def keep(workload: Workload, step: StepHere) -> None:
     """Write what was measured of a step where it is looked for."""
     path = this_machine._find_path(workload, CPU)

@@ -14,8 +14,8 @@ from typing import Any
 import gpuplan
 import keras
 import numpy as np
+from gpuplan.profile.child import MeasuredModel, measure_model
 from gpuplan.profile.machine import describe_environment
-from gpuplan.profile.measure_model import MeasuredModel, measure_model
 from gpuplan.profile.windows import MeasurementRules
 
 RULES = MeasurementRules(window_s=0.01, warm_up_s=0.1, least_s=0.05, most_s=0.2)

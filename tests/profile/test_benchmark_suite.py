@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.profile import benchmark_models
-from gpuplan.profile.benchmark_suite import SUITE, configure_suite, find_attention, select_workloads
+from gpuplan.profile.benchmark import SUITE, configure_suite, find_attention, select_workloads
 from gpuplan.workload.reference import parse_reference
 
 

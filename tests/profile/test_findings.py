@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gpuplan.profile import background_load
 from gpuplan.profile.background_load import LoadMonitor
-from gpuplan.profile.findings import find_bottleneck, find_caveats
+from gpuplan.profile.document import find_bottleneck, find_caveats
 from gpuplan.profile.run import ProfileRequest, profile
 from gpuplan.profile.statistics import ProcessLimits
 from gpuplan.profile.windows import MeasurementRules, Meter

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpuplan.profile.background_load import combine_loads
-from gpuplan.profile.findings import find_caveats
+from gpuplan.profile.document import find_caveats
 from gpuplan.profile.statistics import (
     ProcessLimits,
     compute_process_spread,

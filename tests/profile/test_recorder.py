@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from gpuplan.profile import recorder as recorder_module
-from gpuplan.profile.measure_model import MeasuredModel, measure_model
+from gpuplan.profile.child import MeasuredModel, measure_model
 from gpuplan.profile.recorder import PredictRecorder, StepRecorder
 from gpuplan.profile.windows import MeasurementRules, Meter
 

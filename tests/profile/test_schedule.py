@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.profile.request import FIRST_GUESS_S, TRACE_S, Schedule
+from gpuplan.profile.run import FIRST_GUESS_S, TRACE_S, Schedule
 from gpuplan.render.profile import ProgressFormatter
 
 

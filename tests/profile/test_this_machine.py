@@ -29,17 +29,19 @@ class FakeProcess:
 
     messages: tuple[tuple[str, float], ...] = ()
     is_late, message = False, None
+    load: dict[str, float] | None = None
 
     def __init__(self, request: Any, on_event: Callable[[dict[str, Any]], None], terms: object, **_: Any) -> None:
         self.listen, self.request = on_event, request
-        self.result = SimpleNamespace(message=self.message, is_late=self.is_late)
+        self.result = SimpleNamespace(message=self.message, is_late=self.is_late, load=self.load)
         self.limits_s: list[float | None] = []
 
-    def run(self, *, until: str = "done") -> None:
+    def run(self, *, until: str = "done") -> SimpleNamespace:
         """Send the messages, unless the process is only to get ready."""
         assert self.request["brief"]
         for event, step_s in self.messages if until == "done" else ():
             self.listen({"event": event, "step_s": step_s})
+        return self.result
 
     def start(self, *, limit_s: float | None) -> None:
         """Allow it to measure."""
@@ -97,6 +99,26 @@ def test_a_step_that_does_not_end_is_a_lower_bound(
 
     assert (found.step_s, found.least_s) == (None, least_s)
     assert this_machine.load_step(make_workload(), CPU) == found
+
+
+def test_a_busy_machine_is_marked_and_measured_again_once_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Others used 40 % of it: the note says so, and it is due as soon as they use under a tenth."""
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(this_machine, "_fits", lambda workload: True)
+    kinds = {"messages": (("window", 1.0),), "load": {"other_share": 0.4}}
+    monkeypatch.setattr(measuring_process, "MeasuringProcess", type("FakeBusy", (FakeProcess,), kinds))
+    workload = make_workload()
+    found = measure("train.py", workload)
+    row = this_machine.build_row(this_machine.load_step(workload, CPU), workload, CPU)
+
+    assert row is not None
+    assert row.source == f"a few steps on this machine, {found.day}, of which others used 40%"
+    for busy, is_due in ((0.5, False), (0.05, True)):
+        monkeypatch.setattr(this_machine, "measure_others_share", lambda share=busy: share)
+        assert found.is_due is is_due
+    assert not replace(found, others_share=0.05).is_due
 
 
 def test_weights_are_made_only_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.workload.capture.process import ScriptOutput
+from gpuplan.workload.capture.process import write_last_lines
 from gpuplan.workload.errors import build_user_code_error, describe_error, is_own_file, to_one_line
 
 KERAS = """Exception encountered when calling Mine.call().
@@ -75,7 +75,6 @@ def test_code_of_cython_is_not_the_users() -> None:
 
 def test_what_tensorflow_logs_at_its_start_is_no_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Only what the script said is shown."""
-    output = ScriptOutput(name="train.py")
     lines = [
         "loading",
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -83,10 +82,6 @@ def test_what_tensorflow_logs_at_its_start_is_no_last_line(capsys: pytest.Captur
         "2026-11-28 10:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow",
         "To enable the following instructions: AVX2, rebuild TensorFlow",
     ]
-    import os
-
-    os.write(output.target, "\n".join(lines).encode())
-    output.close()
-    output._show()
+    write_last_lines(lines, name="train.py")
 
     assert capsys.readouterr().err == "last lines of the output of train.py:\n  loading\n"

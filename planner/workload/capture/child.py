@@ -1,31 +1,30 @@
 """Child process: run the user's code, build and trace the model, write the result as JSON.
 
-    python -m gpuplan.workload.capture.child request.json result.json
+    python -m gpuplan.workload.capture.child FOLDER
 
-Its stdout is the parent's stderr, and it ends when its stdin does. The request and the result are plain JSON,
-never pickled.
+Request and answers are plain JSON, never pickled. The last answer counts: a script has one for the phases so far.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
-import multiprocessing
 import os
 import sys
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...errors import GpuplanError, UsageError
+from ...child_process import Parent
+from ...errors import GpuplanError
 from ..backend import get_user_backend
 from ..errors import LAST_TRACE, BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
 from .overlays import enter_namespace
-from .watch import answer_with_position, end_with_parent
+from .process import answer_with_position, describe_for_parent
 
 if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler, RunProperties
@@ -34,47 +33,20 @@ if TYPE_CHECKING:
     from .training_loops import LoopStep
 
 INTERRUPTED = 130
-DETAILS = ("backend", "reached", "devices", "takes_all")  # of errors
 ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
 
 
-def main(request_path: str, result_path: str) -> NoReturn:
+def main(folder: str) -> NoReturn:
     """Answer a request and end the process without returning to the user's code."""
-    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    parent = Parent(folder)
     try:
-        answer = _Task(request, Path(result_path)).answer()
+        answer = _Task(parent).answer()
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except GpuplanError as error:
-        answer = _build_error_answer(error)
-    _finish(answer, Path(result_path))
-
-
-def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
-    kind = "usage" if isinstance(error, UsageError) else "capture"
-    details = {name: value for name, value in vars(error).items() if name in DETAILS}
-    return {"error": {"kind": kind, "message": str(error), "hint": error.hint, **details}}
-
-
-def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
-    _write(answer, result_path)
-    _end()
-
-
-def _write(answer: dict[str, Any], result_path: Path) -> None:
-    """Write the result at once: the parent may end this process at any time."""
-    unfinished = result_path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(answer), encoding="utf-8")
-    unfinished.replace(result_path)
-
-
-def _end() -> NoReturn:
-    for worker in multiprocessing.active_children():
-        worker.terminate()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+        answer = describe_for_parent(error)
+    parent.finish(**answer)
 
 
 def import_keras(backend: str, wanted_backend: str | None) -> None:
@@ -110,16 +82,17 @@ def _backend_note() -> tuple[str, bool | None]:
 class _Task:
     """The run of a reference, as a request asks for it."""
 
-    def __init__(self, request: dict[str, Any], result_path: Path) -> None:
-        self._request, self._result_path = request, result_path
+    def __init__(self, parent: Parent) -> None:
+        self._parent, request = parent, parent.request
+        self._request, self._folder = request, parent.folder
         self._options = WorkloadOptions.from_json(request["options"])
         self._base = Path(request["base"])
         self._reference = parse_reference(request["reference"], base=self._base)
         self._own = self._reference.folder(self._base)
         if self._reference.kind == "script":
             with contextlib.suppress(OSError):  # before anything starts a thread
-                enter_namespace(result_path.parent, [str(self._own), os.getcwd()])
-        self._asked = end_with_parent()
+                enter_namespace(parent.folder, [str(self._own), os.getcwd()])
+        parent.end_with()
 
     def answer(self) -> dict[str, Any]:
         """Run the user's code, and return the answer unless it was written."""
@@ -131,7 +104,7 @@ class _Task:
         from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
         from .stand_in_data import StandInData
 
-        on_jax, folder = self._request["trace_on"] == "jax", self._result_path.parent
+        on_jax, folder = self._request["trace_on"] == "jax", self._folder
         set_precision(self._options.precision)
         answer_with_position(folder)
         self._stand_ins = StandInData(DataTerms(**self._request["data"]), folder=folder, own=self._own).install()
@@ -144,9 +117,8 @@ class _Task:
                 self._run_script()
             model = build_model(self._reference, base=self._base, precision=self._options.precision)
             assembler = ModelAssembler(model, run=self._describe(()))
-            answer = self._build_answer(assembler)
-            answer["files"] = _local_files(self._reference)
-            if self._request.get("keeps") and on_jax:
+            answer = {"event": "answer", **self._build_answer(assembler), "files": _local_files(self._reference)}
+            if self._request["keeps"] and on_jax:
                 self._answer_more(assembler, answer)
             return answer
 
@@ -156,7 +128,7 @@ class _Task:
         def need(devices: int, takes_all: bool) -> NoReturn:
             message = f"`{self._reference.text}` asks for {devices} devices"
             error = DeviceCountError(message, devices=devices, takes_all=takes_all)
-            _finish(_build_error_answer(error), self._result_path)
+            self._parent.finish(**describe_for_parent(error))
 
         follow_mesh(need, given=self._options.devices is not None)
 
@@ -192,7 +164,7 @@ class _Task:
         from .feeding import InputMeter
         from .follow import ScriptFollower, follow_one_fit, follow_script
 
-        path, folder, argv = self._reference.path or Path(), self._result_path.parent, self._request["argv"]
+        path, folder, argv = self._reference.path or Path(), self._folder, self._request["argv"]
         text = self._reference.text
         if self._request.get("lower") is not None:
             call = self._options.fit_call
@@ -207,7 +179,7 @@ class _Task:
         )
         ended = follow_script(path, text=text, argv=argv, calls=self._follower)
         self._follower.save(partial=False, ended=ended)
-        _end()
+        self._parent.end()
 
     def _trace(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> Workload:
         from ..build.assemble import ModelAssembler
@@ -236,39 +208,34 @@ class _Task:
 
         run = self._describe_fit(model, read_fit_inputs(arguments), arguments)
         self._save(self._build_answer(ModelAssembler(model, run=run)))
-        _end()
+        self._parent.end()
 
     def _save(self, answer: dict[str, Any]) -> None:
         files = _local_files(self._reference)
-        _write({**answer, "files": files, "as_stated": self._stand_ins.is_as_stated}, self._result_path)
+        self._parent.send("answer", **answer, files=files, as_stated=self._stand_ins.is_as_stated)
 
     # --- answers ------------------------------------------------------------------------------------------
 
     def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
-        """Return the traced workload; nothing for a lowered step, which is written to its path."""
+        """Return the traced workload, or the lowered step."""
         from .materialize import lower_model
 
-        wanted = self._request.get("lower")
-        if wanted is None:
+        if (platform := self._request["lower"]) is None:
             return {"workload": assembler.assemble(self._options).to_json()}
-        module = lower_model(assembler.model, assembler.run, self._options, platform=wanted["platform"])
-        Path(wanted["path"]).write_bytes(module)
-        return {}
+        module = lower_model(assembler.model, assembler.run, self._options, platform=platform)
+        return {"module": b64encode(module).decode()}
 
-    def _answer_more(self, assembler: ModelAssembler, first: dict[str, Any]) -> NoReturn:
-        """Write the first answer, and one for each further request about the model, until the parent ends."""
-        _write(first, self._result_path)
-        number = 0
+    def _answer_more(self, assembler: ModelAssembler, answer: dict[str, Any]) -> NoReturn:
+        """Send the first answer, and one for each further request about the model, until the parent ends."""
+        files = answer["files"]
         while True:
-            self._asked.get()
-            number += 1
-            request = (self._result_path.parent / f"request-{number}.json").read_bytes()
+            self._parent.send(**answer)
+            options = self._parent.wait()
             try:
-                workload = assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
-                answer = {"workload": workload.to_json(), "files": first["files"]}
+                workload = assembler.assemble(WorkloadOptions.from_json(options))
+                answer = {"event": "answer", "workload": workload.to_json(), "files": files}
             except GpuplanError as error:
-                answer = _build_error_answer(error)
-            _write(answer, self._result_path.parent / f"result-{number}.json")
+                answer = describe_for_parent(error)
 
 
 def _local_files(reference: Reference) -> dict[str, str]:
@@ -289,7 +256,7 @@ def _local_files(reference: Reference) -> dict[str, str]:
 
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:3])
+        main(sys.argv[1])
     except MemoryError as error:
         sys.stderr.write(f"out of memory: {to_one_line(error)}\n")
         os._exit(1)

@@ -1,27 +1,27 @@
-"""Process that runs the user's code: environment, time limit, output, and end."""
+"""Process that runs the user's code: environment, time limit, position, output and errors."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from ...child_process import ChildProcess
 from ...errors import GpuplanError, UsageError, escape_controls
-from ..errors import BackendError, CaptureError, is_own_file, name_place, suggest_function
+from ..errors import BackendError, CaptureError, DeviceCountError, is_own_file, name_place, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
-from .watch import ASK, BEGUN, STACK
+from ..reference import parse_reference
 
 _VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_text(encoding="utf-8"))
 # Names withheld among the variables that are passed because of their prefix.
@@ -79,13 +79,13 @@ def _strip_credentials(proxy: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+BEGUN, STACK = "begun.txt", "stack.txt"
+ASK = signal.SIGURG  # ignored without a handler
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
-SHORTEST_PAUSE_S = 0.05
 START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
 ANSWER_S = 0.5
 ANSWERED_S = 0.01  # between looks for an answer [s]
-SECONDS_TO_STOP = 3.0
 LONGER = 3  # ratio of the time limit suggested in the hint to the exceeded one [-]
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
@@ -108,98 +108,49 @@ def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, s
     return environment | ({} if "TMPDIR" in terms.variables else {"TMPDIR": str(temporary)})
 
 
-class ScriptProcess:
-    """A process that runs the user's code in its own session, so that its descendants end with it."""
+class ScriptProcess(ChildProcess):
+    """A process that runs the user's code, in which `answer_with_position` is called, for a limited time.
 
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[Path],
-        *,
-        name: str,
-        own: Path,
-        terms: ScriptOptions,
-        environment: dict[str, str],
-        stdout: int,
-        stderr: int | IO[Any],
-    ) -> None:
-        """Start the process; call `wait`, or `check` repeatedly, then `stop`.
+    Attributes:
+        runs_script: Whether the user's code runs, so that its limit holds.
+    """
+
+    pause_s, runs_script = ANSWERED_S, True
+
+    def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
+        """Start the process; call `stop` at the end.
 
         Args:
-            module, arguments: Module to run, which must use `capture.watch`, and its files, first the request, in
-                whose folder the child reports.
-            name, own: MODEL reference, for messages, and folder of the user's own files.
+            module: Module to run.
+            request: Its request, with MODEL `reference` and its `base` folder.
             terms: Time limit and progress callback.
-            environment, stdout, stderr: As for `subprocess.Popen`; see `build_process_environment`.
+            how: As for `ChildProcess`.
         """
-        self._name, self._own, self._terms = name, str(own), terms
-        self._folder = arguments[0].parent
+        self._name, self._terms = request["reference"], terms
+        base = Path(request["base"])
+        self._own = str(parse_reference(self._name, base=base).folder(base))
         self._started_s = self._told_s = time.monotonic()
         self._begun_s: float | None = None
         self._at = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *map(str, arguments)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            start_new_session=True,
-        )
-        self._over = threading.Event()
-        threading.Thread(target=self._reap, daemon=True).start()
+        super().__init__(module, request, **how)
 
-    def _reap(self) -> None:
-        self.process.wait()
-        self._over.set()
-
-    def wait(self) -> int:
-        """Wait for the end of the process and return its exit code; ScriptTimeoutError at the time limit."""
-        while not self._over.wait(self._pause_s()):
-            self.check()
-        return self.process.returncode
-
-    def wait_for(self, path: Path) -> bool:
-        """Wait for a file that the process writes at once; return whether it did so before its end.
-
-        Raises:
-            ScriptTimeoutError: The time limit.
-        """
-        while not path.exists():
-            if self._over.wait(ANSWERED_S):
-                return path.exists()
-            self.check()
-        return True
-
-    def ask(self) -> bool:
-        """Tell the process of another request, which has as much time as the first; return whether it runs."""
-        self._started_s = self._told_s = time.monotonic()
-        self._begun_s = self._started_s
-        if self.process.stdin is None or self._over.is_set():
-            return False
-        try:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-        except OSError:
-            return False
-        return True
-
-    def _pause_s(self) -> float:
-        """Return the time until the next check [s]."""
-        now_s = time.monotonic()
-        left_s = self._terms.timeout_s - (now_s - (self._begun() or now_s))
-        shown_in_s = self._started_s + SHOWN_AFTER_S - now_s
-        return max(SHORTEST_PAUSE_S, min(left_s, shown_in_s if shown_in_s > 0 else REFRESH_S))
+    def ask(self, request: Any = None) -> bool:
+        """Send another request, which has as much time as the first; return whether the process runs."""
+        self._started_s = self._told_s = self._begun_s = time.monotonic()
+        return super().ask(request)
 
     def _begun(self) -> float | None:
         """Return the start of the user's code on the monotonic clock [s]; None before it."""
         if self._begun_s is None:
             with suppress(OSError, ValueError):  # missing, or being written
-                self._begun_s = float((self._folder / BEGUN).read_text())
+                self._begun_s = float((self.folder / BEGUN).read_text())
         return self._begun_s
 
     def check(self) -> None:
-        """Report the script's position if due; ScriptTimeoutError at a time limit."""
+        """Report the script's position if due; ScriptTimeoutError at a time limit of the user's code."""
+        super().check()
+        if not self.runs_script:
+            return
         now_s, begun_s = time.monotonic(), self._begun()
         if begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
             raise ScriptTimeoutError(
@@ -231,7 +182,7 @@ class ScriptProcess:
 
     def _request_position(self) -> str:
         """Return the position by the traceback that the process writes on a signal; empty without an answer."""
-        stack = self._folder / STACK
+        stack = self.folder / STACK
         os.truncate(stack, 0)
         self.process.send_signal(ASK)
         until_s = time.monotonic() + ANSWER_S
@@ -242,89 +193,70 @@ class ScriptProcess:
         places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
         return next((name_place(*place) for place in places), "")
 
-    def stop(self) -> None:
-        """End the process and its descendants, which may be in another process group; may be called repeatedly."""
-        others: list[Any] = []
-        if not self._over.is_set():
-            import psutil
-
-            with suppress(psutil.Error):
-                others = psutil.Process(self.process.pid).children(recursive=True)
-        self._signal_group(signal.SIGTERM)
-        self._over.wait(SECONDS_TO_STOP)
-        self._signal_group(signal.SIGKILL)
-        for one in others:
-            with suppress(psutil.Error):
-                one.kill()
-        self._over.wait()
-        with suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.close()
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
-
-
-# What TensorFlow and its libraries log as they start.
-_LOGGED = re.compile(
-    r"WARNING: All log messages before absl::|[IWE]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d \d\d:.*: [IWE] "
-    r"|To enable the following"
-)
-STDERR = 2
-LINES_SHOWN, KEPT_BYTES, LONGEST_LINE = 20, 2**16, 500
-DRAIN_S = 0.5  # a process that outlives the script may hold its output [s]
-
-show_script_output: ContextVar[bool] = ContextVar("show_script_output", default=False)
-
-
-class ScriptOutput:
-    """Standard output and error of a process: shown, or its end kept."""
-
-    def __init__(self, *, name: str) -> None:
-        """Open a pipe, unless the output is shown; `name`: MODEL reference, for the heading."""
-        self._name, self._end = name, b""
-        self._thread: threading.Thread | None = None
-        self.target = STDERR  # file descriptor for the process
-        if not show_script_output.get():
-            reader, self.target = os.pipe()
-            self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
-            self._thread.start()
-
-    def _read(self, reader: int) -> None:
-        with open(reader, "rb", buffering=0) as pipe:
-            while more := pipe.read(KEPT_BYTES):
-                self._end = (self._end + more)[-KEPT_BYTES:]
-
-    def close(self) -> None:
-        """Leave the output to the process, once it has started."""
-        if self.target != STDERR:
-            os.close(self.target)
-            self.target = STDERR
-
     @contextmanager
-    def shown_on_failure(self) -> Iterator[None]:
+    def output_on_failure(self) -> Iterator[None]:
         """Write the last lines to standard error when the block fails; another backend may still succeed."""
         try:
             yield
         except BackendError:
             raise
         except GpuplanError:
-            self._show()
+            write_last_lines(self.output.read_lines(), name=self._name)
             raise
 
-    def _show(self) -> None:
-        if self._thread is None:
-            return
-        self._thread.join(DRAIN_S)
-        lines = self._end.decode(errors="replace").splitlines()
-        lines = [line for line in lines if line.strip() and not _LOGGED.match(line)]
-        if lines:
-            sys.stderr.write(f"last lines of the output of {self._name}:\n")
-            sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in lines[-LINES_SHOWN:]))
+
+# --- the child's side -----------------------------------------------------------------------------------------
+
+
+def answer_with_position(folder: Path) -> None:
+    """Note that the user's code begins, and write the main thread's traceback whenever the parent asks for it.
+
+    `faulthandler` does so on a signal, also while C code holds the interpreter's lock.
+    """
+    stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(ASK, file=stack, all_threads=False)
+    (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
+
+
+# --- output and errors -------------------------------------------------------------------------------------
+
+# What TensorFlow and its libraries log as they start.
+_LOGGED = re.compile(
+    r"WARNING: All log messages before absl::|[IWE]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d \d\d:.*: [IWE] "
+    r"|To enable the following"
+)
+LINES_SHOWN, LONGEST_LINE = 20, 500
+
+show_script_output: ContextVar[bool] = ContextVar("show_script_output", default=False)
+
+
+def write_last_lines(lines: Sequence[str], *, name: str) -> None:
+    """Write the last lines of a script's output to standard error."""
+    said = [line for line in lines if not _LOGGED.match(line)][-LINES_SHOWN:]
+    if said:
+        sys.stderr.write(f"last lines of the output of {name}:\n")
+        sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in said))
 
 
 def _shorten(line: str) -> str:
     """Return the start of a line of the script, with what a terminal would obey escaped."""
     shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())
     return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
+
+
+_KINDS = (UsageError, DeviceCountError, BackendError, CaptureError)
+_DETAILS = ("backend", "reached", "devices", "takes_all")  # of the errors
+
+
+def describe_for_parent(error: GpuplanError) -> dict[str, Any]:
+    """Return the message on an error that ends a child."""
+    kind = next((one for one in _KINDS if isinstance(error, one)), CaptureError)
+    details = {name: value for name, value in vars(error).items() if name in _DETAILS}
+    text = {"message": str(error), "hint": error.hint}
+    return {"event": "failed", "kind": kind.__name__, **text, "details": details}
+
+
+def rebuild_error(message: Mapping[str, Any]) -> GpuplanError | None:
+    """Return the error that a child described; None for a message on anything else."""
+    kind = next((one for one in _KINDS if one.__name__ == message.get("kind")), None)
+    return kind and kind(message["message"], hint=message["hint"], **message["details"])

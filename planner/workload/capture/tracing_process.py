@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,7 +18,13 @@ from ..backend import KERAS_DEFAULT, find_keras_default
 from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
-from .process import ScriptOutput, ScriptProcess, ScriptTimeoutError, build_process_environment
+from .process import (
+    ScriptProcess,
+    ScriptTimeoutError,
+    build_process_environment,
+    rebuild_error,
+    show_script_output,
+)
 
 INTERRUPTED = 130
 MOST_DEVICES = 4096  # JAX takes 3 s to start with so many devices of the host [-]
@@ -32,7 +38,7 @@ def trace_in_child(
     options: WorkloadOptions,
     argv: Sequence[str],
     backend: str | None = None,
-    lower: dict[str, str] | None = None,
+    lower: str | None = None,
 ) -> dict[str, Any]:
     """Trace a reference in a separate process, so that its backend and global settings do not leak.
 
@@ -42,10 +48,10 @@ def trace_in_child(
         options: The user's options for the run.
         argv: Arguments of a script.
         backend: Backend to trace on; None for JAX, or another one if the user's code requires it.
-        lower: `platform` to lower the step for, and `path` of the module, instead of tracing (on JAX).
+        lower: Platform to lower the step for, instead of tracing (on JAX).
 
     Returns:
-        `workload` (see `Workload.from_json`) unless it lowers; and `files`, the hash of each user file by path.
+        `workload` (see `Workload.from_json`) or the lowered `module` in Base64, and `files`: hashes by path.
 
     Raises:
         UsageError, CaptureError: Raised in the child.
@@ -56,7 +62,7 @@ def trace_in_child(
     if kept is not None:
         answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
         if answer is not None:
-            return _unwrap(answer, "")
+            return _unwrap(answer)
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
         return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
@@ -112,7 +118,7 @@ def _trace(
     argv: Sequence[str],
     backend: str,
     runs_on: str | None,
-    lower: dict[str, str] | None,
+    lower: str | None,
     states_devices: bool = False,
     is_last: bool = False,
 ) -> dict[str, Any]:
@@ -131,57 +137,54 @@ def _trace(
         "keeps": kept is not None,
         "data": vars(options.script.data),
     }
+    child = ScriptProcess(
+        f"{__package__}.child",
+        request,
+        terms=options.script,
+        build_environment=lambda folder: (
+            _build_environment(backend, options, folder, default=default)
+            | ({LAST_TRACE: "true"} if is_last else {})
+        ),
+        shows_output=show_script_output.get(),
+    )
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-")))
-        request_path, result_path = folder / "request.json", folder / "result.json"
-        request_path.write_text(json.dumps(request), encoding="utf-8")
-        output = ScriptOutput(name=text)
-        stack.callback(output.close)
-        child = ScriptProcess(
-            f"{__package__}.child",
-            [request_path, result_path],
-            name=text,
-            terms=options.script,
-            own=reference.folder(base),
-            environment=_build_environment(backend, options, folder, default=default)
-            | ({LAST_TRACE: "true"} if is_last else {}),
-            stdout=output.target,
-            stderr=output.target,
-        )
-        output.close()
         stack.callback(child.stop)
-        with output.shown_on_failure():
-            if kept is not None and child.wait_for(result_path):
-                answer = _unwrap(json.loads(result_path.read_bytes()), "")
-                key = compute_model_key(text, base=base, options=options, argv=argv)
-                kept.drop(key)
-                kept[key] = KeptModel(child, folder, output=output, close=stack.pop_all().close)
-                return answer
-            ended = _run_to_end(child, result_path, text)
-            return _unwrap(json.loads(result_path.read_bytes()), ended)
+        with child.output_on_failure():
+            answer = None if kept is None else child.receive()
+            if kept is None or answer is None:
+                return _unwrap(*_run_to_end(child, text))
+            answer = _unwrap(answer)
+            key = compute_model_key(text, base=base, options=options, argv=argv)
+            kept.drop(key)
+            kept[key] = child
+            stack.pop_all()
+            return answer
 
 
-def _run_to_end(child: ScriptProcess, result_path: Path, text: str) -> str:
-    """Wait for a child, end its descendants, and return how it ended; an error unless it left a result.
+def _run_to_end(child: ScriptProcess, text: str) -> tuple[dict[str, Any], str]:
+    """Return the last message of a child, and how it ended; an error unless it left one.
 
     A script that was stopped after its first `fit()` has left the phases until then.
     """
+    last = None
     try:
-        code = child.wait()
+        while (message := child.receive()) is not None:
+            last = message
     except ScriptTimeoutError as error:
-        if not result_path.exists():
+        if last is None:
             raise
-        return str(error)
+        return last, str(error)
     finally:
         child.stop()
+    code = child.process.returncode
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    if not result_path.exists():
+    if last is None:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
         raise GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
     how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
-    return f"the process of `{text}` {how}"
+    return last, f"the process of `{text}` {how}"
 
 
 def _build_environment(
@@ -202,18 +205,12 @@ def _build_environment(
     return environment
 
 
-def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
-    error = answer.get("error")
-    if error is None:
-        if answer.get("partial"):
-            answer["workload"]["unplanned"].append(ended)
-        return answer
-    kind, message = error.pop("kind"), error.pop("message")
-    if "devices" in error:
-        raise DeviceCountError(message, **error)
-    if "backend" in error:
-        raise BackendError(message, **error)
-    raise (UsageError if kind == "usage" else CaptureError)(message, **error)
+def _unwrap(answer: dict[str, Any], ended: str = "") -> dict[str, Any]:
+    if error := rebuild_error(answer):
+        raise error
+    if answer.get("partial"):
+        answer["workload"]["unplanned"].append(ended)
+    return answer
 
 
 class LoweredStep(NamedTuple):
@@ -249,11 +246,8 @@ def lower_step(
         raise UsageError(
             f"`--compile`: `{reference}` contains measurements but no program", hint="give the model or the script"
         )
-    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-        path = Path(folder, "module.bin")
-        wanted = {"platform": platform, "path": str(path)}
-        answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=wanted)
-        return LoweredStep(path.read_bytes(), answer["files"])
+    answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=platform)
+    return LoweredStep(b64decode(answer["module"]), answer["files"])
 
 
 # --- models that stay built in their process, to be traced again with other options of the step ----------------
@@ -270,39 +264,19 @@ def compute_model_key(text: str, *, base: Path, options: WorkloadOptions, argv: 
     return json.dumps([text, str(base), list(argv), fixed, variables], sort_keys=True)
 
 
-class KeptModel:
-    """A process that has answered a request, and answers it again with other options of the step."""
+class KeptModels(dict[str, ScriptProcess]):
+    """Processes that have answered a request, and answer others, by what their models depend on."""
 
-    def __init__(
-        self, child: ScriptProcess, folder: Path, *, output: ScriptOutput, close: Callable[[], None]
-    ) -> None:
-        """Take a process, the folder of its requests and results, and a function that ends both."""
-        self._child, self._folder, self._output, self.close = child, folder, output, close
-        self._asked = 0
-
-    def ask(self, options: WorkloadOptions) -> dict[str, Any] | None:
-        """Return the answer of the process; None if it ended without one.
+    def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
+        """Return the answer of a process for other options of the step; None if there is none, or if it ended.
 
         Raises:
             ScriptTimeoutError: The user's code exceeded its time limit.
         """
-        self._asked += 1
-        result_path = self._folder / f"result-{self._asked}.json"
-        request_path = self._folder / f"request-{self._asked}.json"
-        request_path.write_text(json.dumps(options.to_json()), encoding="utf-8")
-        with self._output.shown_on_failure():
-            if not (self._child.ask() and self._child.wait_for(result_path)):
-                return None
-        answer: dict[str, Any] = json.loads(result_path.read_bytes())
-        return answer
-
-
-class KeptModels(dict[str, KeptModel]):
-    """Processes by what their models depend on."""
-
-    def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
-        """Return the answer of a process; None if there is none, or if it ended."""
-        answer = self[key].ask(options) if key in self else None
+        answer = None
+        if (child := self.get(key)) is not None:
+            with child.output_on_failure():
+                answer = child.receive() if child.ask(options.to_json()) else None
         if answer is None:
             self.drop(key)
         return answer
@@ -310,7 +284,7 @@ class KeptModels(dict[str, KeptModel]):
     def drop(self, key: str) -> None:
         """End a process, if there is one."""
         if key in self:
-            self.pop(key).close()
+            self.pop(key).stop()
 
 
 def get_kept_models() -> KeptModels | None:

@@ -1,56 +1,13 @@
-"""Child's side of a process that runs the user's code: end with the parent, its position, and imports.
-
-Where it is, `faulthandler` writes on a signal of the parent, also while C code holds the interpreter's lock.
-"""
+"""Functions that are called once a module is imported."""
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
-from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
-
-BEGUN, STACK = "begun.txt", "stack.txt"
-ASK = signal.SIGURG  # ignored without a handler
-STDIN = 0
-
-
-def end_with_parent() -> SimpleQueue[bytes]:
-    """End the process group when the parent closes stdin; the user's code sees an empty stdin.
-
-    Return a queue of the bytes that the parent writes to stdin.
-    """
-    written: SimpleQueue[bytes] = SimpleQueue()
-    lifeline = os.dup(STDIN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, STDIN)
-    os.close(nothing)
-    threading.Thread(target=_wait_for_end, args=(lifeline, written), daemon=True).start()
-    return written
-
-
-def _wait_for_end(lifeline: int, written: SimpleQueue[bytes]) -> None:
-    while byte := os.read(lifeline, 1):
-        written.put(byte)
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
-
-
-def answer_with_position(folder: Path) -> None:
-    """Note that the user's code begins; write the traceback of the main thread whenever the parent asks for it."""
-    stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    faulthandler.register(ASK, file=stack, all_threads=False)
-    (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
 
 
 def call_after_import(name: str, function: Callable[[Any], None]) -> None:

@@ -66,7 +66,10 @@ def test_a_fake_compiler_that_takes_too_much_memory_is_stopped(run) -> None:  # 
 
 
 def test_what_a_fake_compiler_answers_is_the_result(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("import json, sys; json.dump({'compiler': 'c', 'needed_bytes': 5}, open(sys.argv[2], 'w'))")
+    result = run(
+        "import sys; from gpuplan.child_process import Parent\n"
+        "Parent(sys.argv[1]).finish('compiled', step={'compiler': 'c', 'needed_bytes': 5})"
+    )
 
     assert result == CompiledStep(compiler="c", needed_bytes=5)
 
@@ -96,3 +99,27 @@ def test_a_compiler_is_stopped_at_the_documented_limits() -> None:
 
     assert f"ten minutes or at {worker.LIMIT_BYTES / 2**30:g} GiB of memory" in text
     assert worker.LIMIT_S == 10 * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "message", "needed_bytes"),
+    [
+        ("INTERNAL: no such unit\nat line 3", "failed", "the compiler failed: INTERNAL: no such unit", None),
+        (" \n", "failed", "the compiler failed: ValueError", None),
+        (f"INTERNAL: {'x' * 400}", "failed", f"the compiler failed: INTERNAL: {'x' * 290}", None),
+        (
+            "RESOURCE_EXHAUSTED: Used 2.00G of 1.75G hbm.",
+            "does not fit",
+            "the compiler reports that it does not fit",
+            2 * 2**30,
+        ),
+        ("RESOURCE_EXHAUSTED: no size", "does not fit", "the compiler reports that it does not fit", None),
+    ],
+)
+def test_an_error_of_the_compiler_is_one_line_or_a_verdict(
+    text: str, fault: str, message: str, needed_bytes: int | None
+) -> None:
+    """The first line of an error, of at most 300 characters; out of memory is an answer, with stated bytes."""
+    found = worker._build_fault(ValueError(text))
+
+    assert (found.fault, found.message, found.needed_bytes) == (fault, message, needed_bytes)

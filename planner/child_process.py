@@ -1,0 +1,252 @@
+"""Child process: a request, messages back, limits of time and memory, and an end that leaves nothing.
+
+`python -m MODULE FOLDER` reads its request from the folder and appends its messages to a file there, one JSON
+object per line: they outlive it, however it ends. Further requests come by its stdin, with which it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+from .units import GIB
+
+REQUEST, MESSAGES = "request.json", "messages.jsonl"
+PAUSE_S = 0.1  # between looks for a message, and at the limits [s]
+SECONDS_TO_STOP = 3.0
+STDIN, STDERR = 0, 2
+KEPT_BYTES = 2**16  # of the output
+DRAIN_S = 0.5  # a process that outlives the child may hold its output [s]
+
+
+class ChildLimitError(Exception):
+    """A child exceeded its limit of time, or of `memory`."""
+
+    def __init__(self, message: str, *, memory: bool) -> None:
+        super().__init__(message)
+        self.memory = memory
+
+
+class ChildProcess:
+    """A process in its own session, so that its descendants end with it.
+
+    Attributes:
+        process: The process; `returncode` is negative where a signal ended it.
+        folder: Temporary folder of both.
+        output: Its standard output and error.
+    """
+
+    pause_s = PAUSE_S
+
+    def __init__(
+        self,
+        module: str,
+        request: Mapping[str, Any],
+        *,
+        build_environment: Callable[[Path], Mapping[str, str]],
+        shows_output: bool = False,
+        limit_s: float | None = None,
+        limit_bytes: int | None = None,
+    ) -> None:
+        """Start the process; call `stop` at the end.
+
+        Args:
+            module: Module to run, which must use `Parent`.
+            request: Its request.
+            build_environment: Function from the temporary folder to the environment of the process.
+            shows_output: Whether its output goes to standard error, instead of being kept.
+            limit_s, limit_bytes: Limits of time and resident memory; None for no limit.
+        """
+        self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
+        self.folder = Path(self._folder.name)
+        (self.folder / REQUEST).write_text(json.dumps(request), encoding="utf-8")
+        self._messages = (self.folder / MESSAGES).open("a+b")
+        self._messages.seek(0)
+        self.limit_bytes = limit_bytes
+        self.output = ChildOutput(is_shown=shows_output)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(self.folder)],
+            env=dict(build_environment(self.folder)),
+            stdin=subprocess.PIPE,
+            stdout=self.output.target,
+            stderr=self.output.target,
+            text=True,
+            start_new_session=True,
+        )
+        self.output.close()
+        self._over = threading.Event()
+        threading.Thread(target=self._reap, daemon=True).start()
+        self.set_limit(limit_s)
+
+    def _reap(self) -> None:
+        self.process.wait()
+        self._over.set()
+
+    def set_limit(self, limit_s: float | None) -> None:
+        """Set the time limit from now on; None for no limit [s]."""
+        self.limit_s, self.began_s = limit_s, time.monotonic()
+
+    def receive(self) -> dict[str, Any] | None:
+        """Wait for the next message; None once the process has ended.
+
+        Raises:
+            ChildLimitError: The process exceeded a limit.
+        """
+        while True:
+            is_over = self._over.is_set()
+            start = self._messages.tell()
+            line = self._messages.readline()
+            if line.endswith(b"\n"):
+                message: dict[str, Any] = json.loads(line)
+                return message
+            self._messages.seek(start)
+            if is_over:
+                return None
+            self._over.wait(self.pause_s)
+            if not self._over.is_set():
+                self.check()
+
+    def check(self) -> None:
+        """Raise ChildLimitError at a limit."""
+        if self.limit_s is not None and time.monotonic() - self.began_s >= self.limit_s:
+            raise ChildLimitError(f"not ended within {self.limit_s:.0f} s", memory=False)
+        if self.limit_bytes is not None and (own_bytes := self.read_resident_bytes()) > self.limit_bytes:
+            most = f"{self.limit_bytes / GIB:.1f} allowed"
+            raise ChildLimitError(f"{own_bytes / GIB:.1f} GiB of host memory, more than {most}", memory=True)
+
+    def read_resident_bytes(self) -> int:
+        """Return the resident memory of the process; 0 once it has ended [bytes]."""
+        import psutil
+
+        with suppress(psutil.Error):
+            return int(psutil.Process(self.process.pid).memory_info().rss)
+        return 0
+
+    def ask(self, request: Any = None) -> bool:
+        """Send another request; return whether the process runs."""
+        if self.process.stdin is None or self._over.is_set():
+            return False
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the process and its descendants, which may be in another process group; may be called repeatedly."""
+        others: list[Any] = []
+        if not self._over.is_set():
+            import psutil
+
+            with suppress(psutil.Error):
+                others = psutil.Process(self.process.pid).children(recursive=True)
+        self._signal_group(signal.SIGTERM)
+        self._over.wait(SECONDS_TO_STOP)
+        self._signal_group(signal.SIGKILL)
+        for one in others:
+            with suppress(psutil.Error):
+                one.kill()
+        self._over.wait()
+        for stream in (self.process.stdin, self._messages):
+            with suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        self._folder.cleanup()
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class ChildOutput:
+    """Standard output and error of a process: shown, or its end kept."""
+
+    def __init__(self, *, is_shown: bool = False) -> None:
+        """Open a pipe, unless the output is shown; `target` is the descriptor for the process."""
+        self._end, self._thread = b"", None
+        self.target = STDERR
+        if not is_shown:
+            reader, self.target = os.pipe()
+            self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
+            self._thread.start()
+
+    def _read(self, reader: int) -> None:
+        with open(reader, "rb", buffering=0) as pipe:
+            while more := pipe.read(KEPT_BYTES):
+                self._end = (self._end + more)[-KEPT_BYTES:]
+
+    def close(self) -> None:
+        """Leave the output to the process, once it has started."""
+        if self.target != STDERR:
+            os.close(self.target)
+            self.target = STDERR
+
+    def read_lines(self) -> list[str]:
+        """Return the last lines, without empty ones; none where they are shown."""
+        if self._thread is not None:
+            self._thread.join(DRAIN_S)
+        return [line for line in self._end.decode(errors="replace").splitlines() if line.strip()]
+
+
+class Parent:
+    """Child's side: the parent process, its request, and messages to it.
+
+    Attributes:
+        folder: Temporary folder of both.
+        request: The request.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Read the request."""
+        self.folder = Path(folder)
+        self.request: dict[str, Any] = json.loads((self.folder / REQUEST).read_bytes())
+        self._asked: SimpleQueue[Any] = SimpleQueue()
+
+    def end_with(self) -> None:
+        """End the process group from now on when the parent ends; the user's code sees an empty stdin."""
+        lifeline = os.dup(STDIN)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, STDIN)
+        os.close(nothing)
+        threading.Thread(target=self._listen, args=(lifeline,), daemon=True).start()
+
+    def _listen(self, lifeline: int) -> None:
+        with open(lifeline, "rb", buffering=0) as lines:
+            for line in lines:
+                self._asked.put(json.loads(line))
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(1)
+
+    def wait(self) -> Any:
+        """Wait for another request, and return it."""
+        return self._asked.get()
+
+    def send(self, event: str, **message: Any) -> None:
+        """Send a message."""
+        line = json.dumps({"event": event, **message}) + "\n"
+        with (self.folder / MESSAGES).open("ab", buffering=0) as file:
+            file.write(line.encode())
+
+    def finish(self, event: str, **message: Any) -> NoReturn:
+        """Send the last message and end the process without returning to the user's code."""
+        self.send(event, **message)
+        self.end()
+
+    def end(self) -> NoReturn:
+        """End the process at once."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
