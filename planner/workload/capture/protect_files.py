@@ -17,16 +17,16 @@ import stat
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import reduce, wraps
+from functools import partial, wraps
 from inspect import unwrap
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .overlays import has_namespace, lay_overlays, restrict_writes
-from .watch import call_after_import
+from .patches import replace_after_import
 
 LARGEST_COPY_BYTES = 2**28  # a larger file is opened anew for reading alone
 READ_AND_WRITE, PRIVATE_IN_PLACE = 3, 0x12  # arguments of mmap
@@ -42,21 +42,18 @@ def find_open_path(descriptor: int) -> str:
 
 def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
     """Return the path of each file that is open for writing, by descriptor, and write what is buffered."""
-    written = dict(_find_written(is_kept))
-    for one in gc.get_objects() if written else ():
-        with suppress(Exception):
-            if isinstance(one, io.IOBase) and one.fileno() in written:
-                one.flush()
-    return written
-
-
-def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+    written = {}
     for number in map(int, os.listdir("/dev/fd")):
         with suppress(OSError):  # closed or deleted since
             if number > 2 and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
                 path, status = find_open_path(number), os.stat(number)
                 if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
-                    yield number, path
+                    written[number] = path
+    for one in gc.get_objects() if written else ():
+        with suppress(Exception):
+            if isinstance(one, io.IOBase) and one.fileno() in written:
+                one.flush()
+    return written
 
 
 def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
@@ -97,6 +94,7 @@ UNPROTECTED = (
     "it did so in Python or by a library that gpuplan knows"
 )
 _TABLE = tomllib.loads(Path(__file__).with_name("protected.toml").read_text(encoding="utf-8"))
+UNSAVED: list[str] = _TABLE["unsaved"]
 REFUSED: dict[str, list[list[int]]] = _TABLE["refused"]
 REDIRECTED: dict[str, list[tuple[list[str], int, str]]] = _TABLE["redirected"]
 
@@ -116,8 +114,9 @@ class FileProtection:
         is_kept = _build_check([*kept, "/dev", "/proc"])
         written = list_written(is_kept)
         make_mappings_private(is_kept)
-        if "keras" in sys.modules:
-            _keep_models_unsaved()
+        if "keras" in sys.modules:  # what is traced has no weights to save
+            for name in UNSAVED:
+                replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
         sys.addaudithook(_refuse_programs)
         if "overlays" in LAYERS and has_namespace():
             with suppress(OSError):
@@ -128,7 +127,10 @@ class FileProtection:
 
     def _redirect(self, kept: list[str], scratch: Path, own: str, written: dict[int, str]) -> None:
         folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
-        self._before = _look_at(folders)
+        paths = (
+            os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names
+        )
+        self._before = {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
         scratch.mkdir()
         is_temporary = _build_check([temporary])
         if any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
@@ -174,12 +176,6 @@ def _get_status(path: str) -> object:
     return None
 
 
-def _look_at(folders: Iterable[str]) -> dict[str, object]:
-    """Return the status of the files below folders, or of many of them."""
-    paths = (os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names)
-    return {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
-
-
 class _Redirection:
     """Files that are written in place of those of the same path; whatever else changes files is refused."""
 
@@ -221,20 +217,10 @@ class _Redirection:
         for module, functions in REDIRECTED.items():
             for names, position, mode in functions:
                 for name in names:
-                    call_after_import(module, self._redirect(name, position, mode))
+                    replace_after_import(module, name, partial(self._wrap, position, mode))
         sys.addaudithook(self._refuse)
 
-    def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:
-        *owners, last = name.split(".")
-
-        def patch(module: Any) -> None:
-            with suppress(AttributeError):  # of another version of the library
-                owner = reduce(getattr, owners, module)
-                setattr(owner, last, self._wrap(getattr(owner, last), position, mode))
-
-        return patch
-
-    def _wrap(self, function: Callable[..., Any], position: int, mode: str) -> Callable[..., Any]:
+    def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
         code = getattr(unwrap(function), "__code__", None)
         name = "" if code is None else code.co_varnames[position]
 
@@ -268,20 +254,3 @@ class _Redirection:
 def _is_no_file(name: Any) -> bool:
     """Return whether a name is one of SQLite's: in memory, or an address."""
     return isinstance(name, str) and (name in ("", ":memory:") or name.startswith("file:"))
-
-
-def _keep_models_unsaved() -> None:
-    """Let Keras save no model: what is traced has no weights."""
-    import keras
-
-    def save_nothing(*args: Any, **kwargs: Any) -> None:
-        """Save nothing."""
-
-    for owner, names in (
-        (keras.Model, ("save", "save_weights", "export")),
-        (keras.saving, ("save_model", "save_weights")),
-        (keras.models, ("save_model",)),
-    ):
-        for name in names:
-            if hasattr(owner, name):
-                setattr(owner, name, save_nothing)
