@@ -111,10 +111,12 @@ class FileProtection:
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
         self._before: dict[str, object] = {}
         self._holds = True
-        is_kept = _build_check([*kept, "/dev", "/proc"])
-        written = list_written(is_kept)
-        make_mappings_private(is_kept)
-        if "keras" in sys.modules:  # what is traced has no weights to save
+        self._scratch = folder / "written"
+        self._copies: dict[str, str] = {}  # of redirected files, by path
+        self._is_kept = _build_check([*kept, "/dev", "/proc"])
+        written = list_written(self._is_kept)
+        make_mappings_private(self._is_kept)
+        if "keras" in sys.modules:
             for name in UNSAVED:
                 replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
         sys.addaudithook(_refuse_programs)
@@ -123,27 +125,30 @@ class FileProtection:
                 lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
                 open_anew(written, str)
                 return
-        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), written)
+        self._redirect([*kept, "/dev", "/proc"], str(own), written)
 
-    def _redirect(self, kept: list[str], scratch: Path, own: str, written: dict[int, str]) -> None:
+    def _redirect(self, kept: list[str], own: str, written: dict[int, str]) -> None:
+        """Redirect what is written by functions of Python and of known libraries, and refuse the rest."""
         folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
-        paths = (
-            os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names
-        )
+        found = (inner for one in folders for inner in os.walk(one))
+        paths = (os.path.join(inner, name) for inner, _, names in found for name in names)
         self._before = {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
-        scratch.mkdir()
+        self._scratch.mkdir()
         is_temporary = _build_check([temporary])
-        if any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
-            is_kept = _build_check(kept)
-        else:
-            is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))  # files from before
+        if not any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
+            # But those of the temporary folder from before.
+            self._is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))
             kept = [*kept, temporary]
-        redirection = _Redirection(scratch, is_kept)
         self._holds = "landlock" in LAYERS and restrict_writes(kept)
-        tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(self._scratch)
         sys.dont_write_bytecode = True
-        open_anew(written, lambda path: str(redirection.find(path)))
-        redirection.install()
+        open_anew(written, lambda path: str(self._find(path)))
+        replace_after_import("os", "open", self._wrap_open)
+        for module, functions in REDIRECTED.items():
+            for names, position, mode in functions:
+                for name in names:
+                    replace_after_import(module, name, partial(self._wrap, position, mode))
+        sys.addaudithook(self._refuse)
 
     def find_notes(self) -> tuple[str, ...]:
         """Return what the user has to know: that files could not be protected, and which ones changed."""
@@ -153,6 +158,68 @@ class FileProtection:
             return notes
         more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
         return (*notes, f"files changed while the script ran after fit(): {', '.join(changed[:MOST_NAMED])}{more}")
+
+    def _find(self, file: Any, mode: str = "a") -> Any:
+        """Return the path to use instead of one that is opened in a mode; anything else as it is."""
+        writes = not set("wax+").isdisjoint(mode)
+        if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
+            return file
+        path = outer = os.path.abspath(os.fsdecode(file))
+        while outer != os.path.dirname(outer):
+            if outer in self._copies:
+                return self._copies[outer] + path[len(outer) :]
+            outer = os.path.dirname(outer)
+        if not writes or self._is_kept(path) or ("x" in mode and os.path.lexists(path)):
+            return file
+        if os.path.isdir(path) and "d" not in mode:
+            return file
+        copy = str(self._scratch / f"{len(self._copies)}-{os.path.basename(path)}")
+        if "w" not in mode and os.path.isfile(path):
+            shutil.copyfile(path, copy)
+        self._copies[path] = copy
+        return copy
+
+    def _wrap_open(self, opened: Any) -> Any:
+        """Return `os.open` with the paths to use instead."""
+
+        def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if kwargs.get("dir_fd") is None and flags & WRITING:
+                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
+                path = self._find(path, mode)
+            descriptor: int = opened(self._find(path, "r"), flags, *args, **kwargs)
+            return descriptor
+
+        return open_raw
+
+    def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        code = getattr(unwrap(function), "__code__", None)
+        name = "" if code is None else code.co_varnames[position]
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
+            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
+                args = (*args[:position], self._find(args[position], how), *args[position + 1 :])
+            elif name in kwargs:
+                kwargs[name] = self._find(kwargs[name], how)
+            return function(*args, **kwargs)
+
+        return call
+
+    def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Raise PermissionError for what was not redirected."""
+        if event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
+            return
+        for position, folder in REFUSED[event]:
+            path = arguments[position]
+            if isinstance(path, (str, bytes, os.PathLike)) and not _is_no_file(path):
+                base = arguments[folder] if len(arguments) > folder else -1
+                inside = find_open_path(base) if isinstance(base, int) and base >= 0 else ""
+                path = os.path.abspath(os.path.join(inside, os.fsdecode(path)))
+                makes = event == "os.mkdir" or (event == "open" and arguments[2] & os.O_EXCL)
+                fails = os.path.lexists(path) if makes else event == "open" and os.path.isdir(path)  # by itself
+                if not fails and not self._is_kept(path):
+                    raise PermissionError(f"{event} after fit(), which trained nothing here")
 
 
 def _refuse_programs(event: str, arguments: tuple[Any, ...]) -> None:
@@ -174,81 +241,6 @@ def _get_status(path: str) -> object:
         status = _lstat(path)
         return status.st_mtime_ns, status.st_size
     return None
-
-
-class _Redirection:
-    """Files that are written in place of those of the same path; whatever else changes files is refused."""
-
-    def __init__(self, scratch: Path, is_kept: Callable[[str], bool]) -> None:
-        self._scratch, self._is_kept = scratch, is_kept
-        self._copies: dict[str, str] = {}
-
-    def find(self, file: Any, mode: str = "a") -> Any:
-        """Return the path to use instead of one that is opened in a mode; anything else as it is."""
-        writes = not set("wax+").isdisjoint(mode)
-        if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
-            return file
-        path = outer = os.path.abspath(os.fsdecode(file))
-        while outer != os.path.dirname(outer):
-            if outer in self._copies:
-                return self._copies[outer] + path[len(outer) :]
-            outer = os.path.dirname(outer)
-        if not writes or self._is_kept(path) or ("x" in mode and os.path.lexists(path)):
-            return file
-        if os.path.isdir(path) and "d" not in mode:
-            return file
-        copy = str(self._scratch / f"{len(self._copies)}-{os.path.basename(path)}")
-        if "w" not in mode and os.path.isfile(path):
-            shutil.copyfile(path, copy)
-        self._copies[path] = copy
-        return copy
-
-    def install(self) -> None:
-        """Redirect what is written by functions of Python and of known libraries from now on."""
-        opened = os.open
-
-        def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            if kwargs.get("dir_fd") is None and flags & WRITING:
-                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
-                path = self.find(path, mode)
-            return opened(self.find(path, "r"), flags, *args, **kwargs)
-
-        os.open = open_raw
-        for module, functions in REDIRECTED.items():
-            for names, position, mode in functions:
-                for name in names:
-                    replace_after_import(module, name, partial(self._wrap, position, mode))
-        sys.addaudithook(self._refuse)
-
-    def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        code = getattr(unwrap(function), "__code__", None)
-        name = "" if code is None else code.co_varnames[position]
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
-            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
-                args = (*args[:position], self.find(args[position], how), *args[position + 1 :])
-            elif name in kwargs:
-                kwargs[name] = self.find(kwargs[name], how)
-            return function(*args, **kwargs)
-
-        return call
-
-    def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Raise PermissionError for what was not redirected."""
-        if event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
-            return
-        for position, folder in REFUSED[event]:
-            path = arguments[position]
-            if isinstance(path, (str, bytes, os.PathLike)) and not _is_no_file(path):
-                base = arguments[folder] if len(arguments) > folder else -1
-                inside = find_open_path(base) if isinstance(base, int) and base >= 0 else ""
-                path = os.path.abspath(os.path.join(inside, os.fsdecode(path)))
-                makes = event == "os.mkdir" or (event == "open" and arguments[2] & os.O_EXCL)
-                fails = os.path.lexists(path) if makes else event == "open" and os.path.isdir(path)  # by itself
-                if not fails and not self._is_kept(path):
-                    raise PermissionError(f"{event} after fit(), which trained nothing here")
 
 
 def _is_no_file(name: Any) -> bool:
