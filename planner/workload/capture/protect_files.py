@@ -110,7 +110,7 @@ class FileProtection:
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
         self._before: dict[str, object] = {}
-        self._holds = True
+        self._holds, self._redirects = True, False
         self._scratch = folder / "written"
         self._copies: dict[str, str] = {}  # of redirected files, by path
         self._is_kept = _build_check([*kept, "/dev", "/proc"])
@@ -119,7 +119,7 @@ class FileProtection:
         if "keras" in sys.modules:
             for name in UNSAVED:
                 replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
-        sys.addaudithook(_refuse_programs)
+        sys.addaudithook(self._refuse)
         if "overlays" in LAYERS and has_namespace():
             with suppress(OSError):
                 lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
@@ -148,7 +148,7 @@ class FileProtection:
             for names, position, mode in functions:
                 for name in names:
                     replace_after_import(module, name, partial(self._wrap, position, mode))
-        sys.addaudithook(self._refuse)
+        self._redirects = True
 
     def find_notes(self) -> tuple[str, ...]:
         """Return what the user has to know: that files could not be protected, and which ones changed."""
@@ -207,8 +207,10 @@ class FileProtection:
         return call
 
     def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Raise PermissionError for what was not redirected."""
-        if event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
+        """Raise PermissionError for a program, and for what was not redirected."""
+        if event in PROGRAMS:
+            raise PermissionError(f"{event} after fit(), which trained nothing here")
+        if not self._redirects or event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
             return
         for position, folder in REFUSED[event]:
             path = arguments[position]
@@ -220,11 +222,6 @@ class FileProtection:
                 fails = os.path.lexists(path) if makes else event == "open" and os.path.isdir(path)  # by itself
                 if not fails and not self._is_kept(path):
                     raise PermissionError(f"{event} after fit(), which trained nothing here")
-
-
-def _refuse_programs(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in PROGRAMS:
-        raise PermissionError(f"{event} after fit(), which trained nothing here")
 
 
 def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
