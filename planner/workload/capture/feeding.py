@@ -91,14 +91,7 @@ def find_kind(data: Any) -> str:
 
 
 class Pull:
-    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks.
-
-    Attributes:
-        thread: Thread that pulls.
-        ends_s: End of the first batches, which are not timed, and of each one after them [s].
-        samples: Samples of the batches that are timed [-].
-        cores: Cores that the pipeline kept busy; 0 before the first batch [-].
-    """
+    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks."""
 
     def __init__(
         self, arguments: Mapping[str, Any], *, unused: int, most: int | None, clock: Callable[[], float]
@@ -106,9 +99,10 @@ class Pull:
         self._arguments, self._unused, self._most, self._clock = arguments, unused, most, clock
         self.thread = threading.Thread(target=self._pull, daemon=True)
         self._begun, self._over = threading.Event(), threading.Event()
-        self._first_processor_s = self.cores = 0.0
-        self.ends_s: list[float] = []
-        self.samples = 0
+        self._first_processor_s = 0.0
+        self.cores = 0.0  # that the pipeline kept busy; 0 before the first batch [-]
+        self.ends_s: list[float] = []  # of the first batches, which are not timed, and of each one after them [s]
+        self.samples = 0  # of the batches that are timed [-]
 
     def run(self, most_s: float, *, start_s: float = 0.0) -> None:
         """Pull until there are enough batches, or a time is over, besides that until the first batch [s]."""
