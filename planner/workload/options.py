@@ -19,6 +19,7 @@ from ..limits import (
     require_positive,
 )
 from ..records import Frozen
+from ..units import SECONDS_PER_MINUTE
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 # What other tools call a precision of training.
@@ -29,7 +30,6 @@ _CALLED = {
 }
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 DEFAULT_TIMEOUT_S = 600.0
-_MINUTE_S = 60.0
 _MOST = {
     "batch_size": MAX_BATCH_SIZE,
     "samples": MAX_SAMPLES,
@@ -183,7 +183,7 @@ def format_typed_duration(duration_s: float) -> str:
         >>> format_typed_duration(600.0), format_typed_duration(90.0), format_typed_duration(0.5)
         ('10m', '90s', '0.5s')
     """
-    minutes, rest_s = divmod(duration_s, _MINUTE_S)
+    minutes, rest_s = divmod(duration_s, SECONDS_PER_MINUTE)
     return f"{minutes:g}m" if minutes and not rest_s else f"{duration_s:g}s"
 
 
