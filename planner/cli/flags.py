@@ -32,6 +32,7 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
     if not values or line is None or "--" in line:
         return values
     from ..errors import UsageError
+    from ..workload.reference import SCRIPT_SUFFIXES
 
     first = values[0]
     flag, value = ("", *line[: line.index(first)])[-2:]
@@ -41,7 +42,7 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
         given = value.partition("=")[2] or value
         hint = f"repeat it: `{named} {first}`" if repeats else f"type `{named} {','.join((given, *values))}`"
         raise UsageError(f"`{named}` takes one value, and `{first}` is another", hint=hint)
-    if value.startswith("--") and not any(word.endswith((".py", ".ipynb")) for word in line):
+    if value.startswith("--") and not any(word.endswith(SCRIPT_SUFFIXES) for word in line):
         raise UsageError(f"`{value}` takes no value", hint="leave out the word after it")
     raise UsageError(
         f"`{first}`: arguments for the script come after `--`",

@@ -117,9 +117,11 @@ def _write_separator(name: str, known: Sequence[str], context: Any, arguments: S
 
     Empty if there is no script before it.
     """
+    from ..workload.reference import SCRIPT_SUFFIXES
+
     takes = any(parameter.name == "script_arguments" for parameter in context.command.params)
     start = next((place for place, word in enumerate(arguments) if word.partition("=")[0] == name), 0)
-    if not takes or "--" in arguments or not any(word.endswith((".py", ".ipynb")) for word in arguments[:start]):
+    if not takes or "--" in arguments or not any(word.endswith(SCRIPT_SUFFIXES) for word in arguments[:start]):
         return ""
     rest, own = list(arguments[:start]), list[str]()
     target = own

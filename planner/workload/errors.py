@@ -13,7 +13,7 @@ from types import FrameType
 
 from ..errors import GpuplanError
 from .backend import get_user_backend
-from .reference import KERAS_NAMES
+from .reference import read_keras_names
 from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
@@ -32,6 +32,8 @@ _ASIDE = re.compile(
 _INSTALLED = tuple(
     os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), str(Path(__file__).parents[1]))
 )
+# Of what a backend influences: an error that passed through neither is the same on all.
+_OF_BACKEND = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("keras", "jax"))
 # TensorFlow re-raises JAX's error on reading a tracer from its text, which JAX's error class does not support.
 RAISED_ANEW = "no attribute '_error_repr'"
 # Errors of a backend given tensors of another.
@@ -132,21 +134,30 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
     where, script = line or name, name.split("?", 1)[0]
     backend = _find_required_backend(error, folders)
     if backend is not None:
-        return _needs_backend(backend, error, where=where, name=script)
+        if isinstance(error, ModuleNotFoundError):
+            way = f"`pip install 'gpuplan[{backend}]'`{suggest_function(script)} without it"
+            return CaptureError(f"{where}: needs `{error.name}`, which is not installed", hint=way)
+        return BackendError(
+            f"{where}: needs the {backend} backend: {to_one_line(error)}",
+            hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
+            backend=backend,
+        )
     if isinstance(error, SyntaxError):
         at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
-        hint = "correct the syntax error, then run again"
-        return CaptureError(f"{where}: syntax error: {error.msg}{at}", hint=hint)
-    if isinstance(error, ImportError) and (missing := _explain_missing(error, script)):
-        return CaptureError(f"{where}: {to_one_line(error)}", hint=missing)
-    own_frames, folder = list_own_frames(error, folders), folders[0] if folders else "."
-    missing_data = describe_missing_data(error, own_frames, where=where, script=script, folder=folder)
-    message, hint = missing_data or ("", _build_hint(error, script))
+        message, hint = f"{where}: syntax error: {error.msg}{at}", "correct the syntax error, then run again"
+    elif isinstance(error, ImportError) and (missing := _explain_missing(error, script)):
+        message, hint = f"{where}: {to_one_line(error)}", missing
+    else:
+        own_frames, folder = list_own_frames(error, folders), folders[0] if folders else "."
+        missing_data = describe_missing_data(error, own_frames, where=where, script=script, folder=folder)
+        message, hint = missing_data or ("", _build_hint(error, script))
     if message:
         return CaptureError(message, hint=hint)
     at = f" ({line})" if line is not None else ""
     message, own = f"{name} {doing}{at}: {describe_error(error)}", find_own_backend()
-    if own is None or _is_of_surroundings(error) or is_raised_by_user(error) or not _is_of_keras(error):
+    passed = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    is_of_keras = any(name in file for file in passed for name in _OF_BACKEND)
+    if own is None or _is_of_surroundings(error) or is_raised_by_user(error) or not is_of_keras:
         return CaptureError(message, hint=hint)
     return BackendError(message, hint=hint, backend=own)
 
@@ -155,14 +166,6 @@ def find_own_backend() -> str | None:
     """Return the backend that the user set, if the code is traced on another one."""
     wanted, traced = get_user_backend(), os.environ.get(TRACED_ON)
     return None if traced is None or wanted == traced else wanted
-
-
-def _is_of_keras(error: BaseException) -> bool:
-    """Return whether an error passed through Keras or JAX, on which alone the backend has an influence."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    return any(
-        f"{os.sep}site-packages{os.sep}{name}{os.sep}" in file for file in files for name in ("keras", "jax")
-    )
 
 
 def is_raised_by_user(error: BaseException) -> bool:
@@ -185,7 +188,7 @@ def _is_of_surroundings(error: BaseException | None) -> bool:
 def _explain_missing(error: ImportError, script: str) -> str:
     """Return what to do about a module that could not be imported; empty where it is there and lacks a name."""
     name = (error.name or "").replace("tensorflow.keras", "keras").replace("tf_keras", "keras")
-    removed = KERAS_NAMES["removed_modules"]
+    removed = read_keras_names()["removed_modules"]
     place = next((place for place in removed if f"{name}.".startswith(f"{place}.")), None)
     if place is not None:
         return f"Keras 3 removed `{place}`; use `{removed[place]}`{suggest_function(script)}"
@@ -235,31 +238,11 @@ def _find_required_backend(error: BaseException, folders: Sequence[str]) -> str 
     named = next((b for b in OTHER_BACKENDS if f"{b} backend" in text or f"requires {b}" in text), None)
     if RAISED_ANEW in text:
         named = "tensorflow"
-    found = named or (_find_used_backend(error, folders) if isinstance(error, WRONG_TENSORS) else None)
-    return None if found == os.environ.get(TRACED_ON) else found
-
-
-def _find_used_backend(error: BaseException, folders: Sequence[str]) -> str | None:
-    """Return the backend used by name in the innermost user function of the error.
-
-    Keras removes a layer's `call` from the traceback; the module that uses the layer remains.
-    """
-    found, in_layer = None, "Exception encountered when calling" in str(error)
-    for frame, _ in list_own_frames(error, folders):
-        for name in list(frame.f_globals) if in_layer else frame.f_code.co_names:
-            package = getattr(frame.f_globals.get(name), "__name__", "").split(".")[0]
-            found = package if package in OTHER_BACKENDS else found
-    return found
-
-
-def _needs_backend(backend: str, error: BaseException, *, where: str, name: str) -> CaptureError:
-    if isinstance(error, ModuleNotFoundError):
-        return CaptureError(
-            f"{where}: needs `{error.name}`, which is not installed",
-            hint=f"`pip install 'gpuplan[{backend}]'`{suggest_function(name)} without it",
-        )
-    return BackendError(
-        f"{where}: needs the {backend} backend: {to_one_line(error)}",
-        hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
-        backend=backend,
-    )
+    if named is None and isinstance(error, WRONG_TENSORS):
+        # By name in the innermost function; of a layer, whose `call` Keras leaves out, in the module that uses it.
+        in_layer = "Exception encountered when calling" in str(error)
+        for own, _ in list_own_frames(error, folders):
+            for name in list(own.f_globals) if in_layer else own.f_code.co_names:
+                package = getattr(own.f_globals.get(name), "__name__", "").split(".")[0]
+                named = package if package in OTHER_BACKENDS else named
+    return None if named == os.environ.get(TRACED_ON) else named

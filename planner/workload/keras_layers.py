@@ -1,4 +1,4 @@
-"""Layers that a Keras model is made of, and attributes of Keras that are replaced for a while."""
+"""Layers that a Keras model is made of, and attributes that are replaced for a while."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import keras
-
 
 def iterate_layers(model: Any) -> Iterator[Any]:
     """Yield the layers of a model without its inputs; models inside a model are not layers, theirs follow."""
+    import keras
+
     nested = []
     for layer in model._flatten_layers(include_self=False, recursive=False):
         if isinstance(layer, keras.Model):
@@ -30,6 +30,8 @@ def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:
 
 def list_optimizers(model: Any) -> list[Any]:
     """Return the optimizers of a model: that of `compile()`, and those that it holds for its own `train_step`."""
+    import keras
+
     held = vars(model).values()
     return list(dict.fromkeys(one for one in held if isinstance(one, keras.optimizers.Optimizer)))
 

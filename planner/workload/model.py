@@ -14,25 +14,15 @@ PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # around the r
 
 
 class Collective(Frozen):
-    """A collective of a divided step, over rings of the devices along one or more axes of the mesh.
-
-    Args:
-        kind: What it does.
-        devices: Devices of one ring [-].
-        stride: Distance of neighbours in the order of the mesh: as many rings lie side by side [-].
-        message_bytes: The larger of operand and result on one device [bytes].
-        count: Executions in a step [-].
-        phase: Forward pass, backward pass or update.
-        replicas: Whether its devices have samples of their own, so that it sums gradients or gathers variables.
-    """
+    """A collective of a divided step, over rings of the devices along one or more axes of the mesh."""
 
     kind: CollectiveKind
-    devices: int
-    stride: int
-    message_bytes: int
-    count: float
-    phase: Phase
-    replicas: bool
+    devices: int  # devices of one ring [-]
+    stride: int  # distance of neighbours in the order of the mesh: as many rings lie side by side [-]
+    message_bytes: int  # the larger of operand and result on one device [bytes]
+    count: float  # executions in a step [-]
+    phase: Phase  # forward pass, backward pass or update
+    replicas: bool  # whether its devices have samples of their own, so that it sums gradients or gathers variables
 
     @property
     def passes(self) -> int:
@@ -117,15 +107,11 @@ class Memory(Frozen):
 
 
 class LayerSizes(Frozen):
-    """Sizes of the layers that hold parameters, in the order of the model; a nested model counts by its layers.
+    """Sizes of the layers that hold parameters, in the order of the model; a nested model counts by its layers."""
 
-    Args:
-        parameter_bytes: Trainable and frozen parameters of each layer, without statistics and seeds [bytes].
-        trainable_bytes: The trainable ones among them [bytes].
-    """
-
+    # trainable and frozen parameters of each layer, without statistics and seeds [bytes]
     parameter_bytes: tuple[int, ...]
-    trainable_bytes: tuple[int, ...]
+    trainable_bytes: tuple[int, ...]  # the trainable ones among them [bytes]
 
     @property
     def frozen_bytes(self) -> int:
@@ -142,73 +128,45 @@ class Unmodelled(Frozen):
 
 
 class AttentionCall(Frozen):
-    """Properties of a call of `keras.ops.dot_product_attention` that decide whether a fused kernel takes it.
+    """Properties of a call of `keras.ops.dot_product_attention` that decide whether a fused kernel takes it."""
 
-    Args:
-        dtype: Type of queries, keys and values.
-        head_size: Features of one head [-].
-        queries, keys: Lengths of the two sequences [-].
-        bias: Whether something is added to the scores.
-        mask: Whether a mask is passed; a causal mask requested by `is_causal` is none.
-        causal: Whether `is_causal` is set.
-        wanted: `flash_attention` of the call, or of `keras.config`; None lets Keras decide.
-    """
-
-    dtype: str
-    head_size: int
+    dtype: str  # type of queries, keys and values
+    head_size: int  # features of one head [-]
+    # queries, keys: lengths of the two sequences [-]
     queries: int
     keys: int
-    bias: bool = False
-    mask: bool = False
-    causal: bool = False
-    wanted: bool | None = None
+    bias: bool = False  # whether something is added to the scores
+    mask: bool = False  # whether a mask is passed; a causal mask requested by `is_causal` is none
+    causal: bool = False  # whether `is_causal` is set
+    wanted: bool | None = None  # `flash_attention` of the call, or of `keras.config`; None lets Keras decide
 
 
 class FusedAttention(Frozen):
-    """The step with every call of `keras.ops.dot_product_attention` as one kernel a pass.
-
-    Args:
-        calls: The distinct calls.
-        ops: Table of operations of the step.
-        memory: Device memory of the step: scores are not stored.
-    """
+    """The step with every call of `keras.ops.dot_product_attention` as one kernel a pass."""
 
     calls: tuple[AttentionCall, ...]
-    ops: tuple[Op, ...]
-    memory: Memory
+    ops: tuple[Op, ...]  # table of operations of the step
+    memory: Memory  # device memory of the step: scores are not stored
 
 
 class VariableBytes(Frozen):
-    """Memory of the variables of a step on one device of a mesh [bytes].
+    """Memory of the variables of a step on one device of a mesh [bytes]."""
 
-    Args:
-        parameters: Parameters that are trained, or the device's part of them.
-        optimizer: Optimizer state.
-        state: Frozen parameters, statistics, seeds and metrics.
-    """
-
-    parameters: int
+    parameters: int  # parameters that are trained, or the device's part of them
     optimizer: int
-    state: int
+    state: int  # frozen parameters, statistics, seeds and metrics
 
 
 class DeviceLayout(Frozen):
-    """Devices that a distribution takes, and what each of them holds.
+    """Devices that a distribution takes, and what each of them holds."""
 
-    Args:
-        devices: Devices of its mesh [-].
-        replicas: Parts into which the mesh divides a batch [-].
-        takes_all: Whether the mesh consists of all devices that the script found, however many they are.
-        whole, each: Variables of the model, and of one device.
-        keeps_batch: Whether the user's code multiplies the batch of a device with their number.
-    """
-
-    devices: int
-    replicas: int
-    takes_all: bool
+    devices: int  # devices of its mesh [-]
+    replicas: int  # parts into which the mesh divides a batch [-]
+    takes_all: bool  # whether the mesh consists of all devices that the script found, however many they are
+    # whole, each: variables of the model, and of one device
     whole: VariableBytes
     each: VariableBytes
-    keeps_batch: bool = False
+    keeps_batch: bool = False  # whether the user's code multiplies the batch of a device with their number
 
     @property
     def is_data_parallel(self) -> bool:
@@ -217,37 +175,23 @@ class DeviceLayout(Frozen):
 
 
 class Strategy(Frozen):
-    """A strategy of `tf.distribute` whose replicas each hold the whole model.
+    """A strategy of `tf.distribute` whose replicas each hold the whole model."""
 
-    Args:
-        name: Name of its class.
-        devices: Devices that it states; None for all that it finds [-].
-        keeps_batch: As for `DeviceLayout`.
-    """
-
-    name: str
-    devices: int | None
-    keeps_batch: bool
+    name: str  # name of its class
+    devices: int | None  # devices that it states; None for all that it finds [-]
+    keeps_batch: bool  # as for `DeviceLayout`
 
 
 class DividedStep(Frozen):
-    """The step as one device runs it that shares the model with others, at the batch of their replica.
+    """The step as one device runs it that shares the model with others, at the batch of their replica."""
 
-    Args:
-        layout: The devices, and what each of them holds.
-        ops: Table of operations on its parts of variables and activations.
-        memory: Device memory of the step: of its activations; variables as a whole.
-        fused_attention: The same step with fused attention; None if no call of it can be fused.
-        collectives: Collectives with the other devices.
-        states_activations: Whether the user's code states how activations are divided.
-    """
-
-    layout: DeviceLayout
-    ops: tuple[Op, ...]
-    memory: Memory
+    layout: DeviceLayout  # the devices, and what each of them holds
+    ops: tuple[Op, ...]  # table of operations on its parts of variables and activations
+    memory: Memory  # device memory of the step: of its activations; variables as a whole
+    # the same step with fused attention; None if no call of it can be fused
     fused_attention: FusedAttention | None
-    collectives: tuple[Collective, ...]
-    states_activations: bool = False
+    collectives: tuple[Collective, ...]  # collectives with the other devices
+    states_activations: bool = False  # whether the user's code states how activations are divided
 
     @property
     def is_ambiguous(self) -> bool:
@@ -264,117 +208,76 @@ Step = TypeVar("Step", "Workload", DividedStep, FusedAttention)  # each with a t
 
 
 class ForwardPasses(Frozen):
-    """Equal calls of `evaluate()` or `predict()`.
+    """Equal calls of `evaluate()` or `predict()`."""
 
-    Args:
-        kind: Which of the two.
-        samples: Samples of one call [-].
-        steps: Steps of one call at the batch size of the script [-].
-        calls: Number of equal calls [-].
-    """
-
-    kind: Literal["evaluate", "predict"]
-    samples: int
-    steps: int
-    calls: int = 1
+    kind: Literal["evaluate", "predict"]  # which of the two
+    samples: int  # samples of one call [-]
+    steps: int  # steps of one call at the batch size of the script [-]
+    calls: int = 1  # number of equal calls [-]
 
 
 class InputRate(Frozen):
-    """Throughput of the pipeline that feeds `fit()`, without training, on the machine that traced it.
+    """Throughput of the pipeline that feeds `fit()`, without training, on the machine that traced it."""
 
-    Args:
-        kind: Kind of the data: `arrays`, `PyDataset`, `tf.data`, `DataLoader`, `Grain` or `generator`.
-        samples_per_s: Rate; None for arrays, and where it could not be measured [1/s].
-        cores: Cores that it kept busy [-].
-        host_cores: Cores that it could use; None if unknown [-].
-        workers: Workers that it states; None for a pipeline without a number of them [-].
-        batches: Batches that were timed [-].
-    """
-
-    kind: str
-    samples_per_s: float | None = None
-    cores: float = 0.0
-    host_cores: int | None = None
-    workers: int | None = None
-    batches: int = 0
+    kind: str  # kind of the data: `arrays`, `PyDataset`, `tf.data`, `DataLoader`, `Grain` or `generator`
+    samples_per_s: float | None = None  # rate; None for arrays, and where it could not be measured [1/s]
+    cores: float = 0.0  # cores that it kept busy [-]
+    host_cores: int | None = None  # cores that it could use; None if unknown [-]
+    workers: int | None = None  # workers that it states; None for a pipeline without a number of them [-]
+    batches: int = 0  # batches that were timed [-]
 
 
 class Workload(Frozen):
-    """A model at a batch size and precision, and the requested run.
+    """A model at a batch size and precision, and the requested run."""
 
-    Args:
-        model: Reference as given by the user.
-        mode: Training or inference.
-        batch_size: Samples per device and step [-].
-        precision: Keras dtype policy, or `tf32` (float32 whose products may run in TF32); of a quantized model,
-            that of what is not quantized.
-        compiled: Whether the step is one XLA program (Keras 3's default on JAX and TensorFlow), or run kernel
-            by kernel.
-        samples: Training samples per epoch; None if unknown [-].
-        epochs: Passes over the samples; None when unknown [-].
-        steps: Optimizer steps of the run at this batch size on one device; None if unknown [-].
-        validation_samples: Samples evaluated after every epoch; None if unknown [-].
-        parameters, trainable_parameters: Numbers of parameters as in Keras's `count_params` [-].
-        memory: Device memory of a step, by part.
-        ops: Table of operations of the step.
-        unmodelled: Unmodelled operations.
-        notes: Assumptions, as sentences for the user.
-        versions: Versions of the libraries that built and traced it (`keras`, `jax`), and of the backend that the
-            user's run computes on (`tensorflow`, `torch`); `not installed` if it is not here.
-        tf32: Products of float32 that may run in TF32 where a chip has it, by the backend's setting.
-        fused_attention: The same step with fused attention; None if no call of it can be fused.
-        calls: Equal calls of `fit()`, whose epochs and steps are counted together [-].
-        programs: Models that these calls trained, each compiled for itself [-].
-        fit_call: Number of `fit()` calls of the script before the first of these [-].
-        further: The other phases of the script; this one is the longest.
-        passes: Calls of `evaluate()` and `predict()` with the model of this phase, after it was trained.
-        distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
-        layout: Layout of the step over devices by that distribution; None for none.
-        layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
-        tokens_per_sample: Length of the sequences of a language model; None for other models [-].
-        gradient_accumulation_steps: Steps for each update of the variables, as the optimizer says; 1 for an update
-            in every step [-].
-        divided: The step of one device that holds parts of the variables, under that layout or by tensor
-            parallelism; None where every device holds all of them.
-        quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
-        unplanned: Phases of the script besides these, or the end of what was followed, each with the reason.
-        input: Throughput of the input of `fit()`; None without a call, and for stand-ins.
-        named_machines: Accelerators that `@kinetic.run` names in the script, in its words.
-    """
-
-    model: str
-    mode: Mode = "train"
-    batch_size: int
+    model: str  # reference as given by the user
+    mode: Mode = "train"  # training or inference
+    batch_size: int  # samples per device and step [-]
+    # Keras dtype policy, or `tf32` (float32 whose products may run in TF32); of a quantized model, that of what is
+    # not quantized
     precision: str = "float32"
+    # whether the step is one XLA program (Keras 3's default on JAX and TensorFlow), or run kernel by kernel
     compiled: bool = True
-    samples: int | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    validation_samples: int | None = None
+    samples: int | None = None  # training samples per epoch; None if unknown [-]
+    epochs: int | None = None  # passes over the samples; None when unknown [-]
+    steps: int | None = None  # optimizer steps of the run at this batch size on one device; None if unknown [-]
+    validation_samples: int | None = None  # samples evaluated after every epoch; None if unknown [-]
+    # parameters, trainable_parameters: numbers of parameters as in Keras's `count_params` [-]
     parameters: int
     trainable_parameters: int
-    memory: Memory
-    ops: tuple[Op, ...]
+    memory: Memory  # device memory of a step, by part
+    ops: tuple[Op, ...]  # table of operations of the step
     unmodelled: tuple[Unmodelled, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # assumptions, as sentences for the user
+    # versions of the libraries that built and traced it (`keras`, `jax`), and of the backend that the user's run
+    # computes on (`tensorflow`, `torch`); `not installed` if it is not here
     versions: dict[str, str]
-    distribution: str = ""
-    layout: DeviceLayout | None = None
+    distribution: str = ""  # distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none
+    layout: DeviceLayout | None = None  # layout of the step over devices by that distribution; None for none
+    # products of float32 that may run in TF32 where a chip has it, by the backend's setting
     tf32: Literal["all", "convolutions", "none"] = "all"
+    # the same step with fused attention; None if no call of it can be fused
     fused_attention: FusedAttention | None = None
-    calls: int = 1
-    programs: int = 1
-    fit_call: int = 0
-    further: tuple[Workload, ...] = ()
+    calls: int = 1  # equal calls of `fit()`, whose epochs and steps are counted together [-]
+    programs: int = 1  # models that these calls trained, each compiled for itself [-]
+    fit_call: int = 0  # number of `fit()` calls of the script before the first of these [-]
+    further: tuple[Workload, ...] = ()  # the other phases of the script; this one is the longest
+    # calls of `evaluate()` and `predict()` with the model of this phase, after it was trained
     passes: tuple[ForwardPasses, ...] = ()
+    # sizes of its layers; None for workloads traced before they were introduced
     layer_sizes: LayerSizes | None = None
-    tokens_per_sample: int | None = None
+    tokens_per_sample: int | None = None  # length of the sequences of a language model; None for other models [-]
+    # steps for each update of the variables, as the optimizer says; 1 for an update in every step [-]
     gradient_accumulation_steps: int = 1
+    # the step of one device that holds parts of the variables, under that layout or by tensor parallelism; None
+    # where every device holds all of them
     divided: DividedStep | None = None
+    # mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none
     quantization: str | None = None
+    # phases of the script besides these, or the end of what was followed, each with the reason
     unplanned: tuple[str, ...] = ()
-    input: InputRate | None = None
-    named_machines: tuple[str, ...] = ()
+    input: InputRate | None = None  # throughput of the input of `fit()`; None without a call, and for stand-ins
+    named_machines: tuple[str, ...] = ()  # accelerators that `@kinetic.run` names in the script, in its words
 
     @property
     def why_partial(self) -> str:

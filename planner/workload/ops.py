@@ -55,92 +55,73 @@ FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 class Loop(Frozen):
-    """Position of a row in its innermost loop over time steps (`scan`).
+    """Position of a row in its innermost loop over time steps (`scan`)."""
 
-    Args:
-        part: `chain` if each iteration depends on the previous one; `apart` if iterations are independent;
-            `sum` if they are independent and their results are only added (the gradient of weights).
-        length: Iterations [-].
-        layer: `lstm` or `gru` for such a Keras layer with settings supported by cuDNN; empty for other loops.
-    """
-
+    # `chain` if each iteration depends on the previous one; `apart` if iterations are independent; `sum` if they
+    # are independent and their results are only added (the gradient of weights)
     part: LoopPart
-    length: int
+    length: int  # iterations [-]
+    # `lstm` or `gru` for such a Keras layer with settings supported by cuDNN; empty for other loops
     layer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One primitive of the step.
+    """One primitive of the step."""
 
-    Args:
-        kind: Kind of work.
-        name: Name of the primitive (`conv_general_dilated`).
-        phase: Forward pass, backward pass, or optimizer and metric update.
-        layer: Path of its Keras layer; empty if there is none.
-        dtype: Type of the operands of the arithmetic (`float32`, `bfloat16`).
-        count: Executions per step, including loop iterations [-].
-        flops: Floating-point operations of one execution; a multiply-add is 2 [FLOP].
-            Only real work counts: no zeros of a dilated gradient, no products between groups.
-        bytes_read, bytes_written: Operands and results, each once, of one execution [bytes].
-        layer_bytes_read, layer_bytes_written: The same if a layer call is one kernel [bytes].
-        layer_bytes_reread: The part of `layer_bytes_read` that is read a second time, once reductions are done;
-            a kernel that keeps its operands on the chip reads it once [bytes].
-        layer_bytes_max: The part of `layer_bytes_read` whose largest value in each row is found before a sum
-            over the row (softmax); read once more where that is a kernel of its own [bytes].
-        fused_bytes_read, fused_bytes_written: The same if chains are fused across layers [bytes].
-        fused_bytes_reread: The part of `fused_bytes_read` that is read again after a reduction of its rows; one
-            kernel that keeps rows on the chip reads it once [bytes].
-        layer_group, fused_group: Kernel number in that execution mode, shared by the rows of a kernel; -1 if
-            the row needs no kernel (a reshape, or absorbed).
-        row_group: The `fused_group` that it joins where rows stay on the chip; -1 if it joins none.
-        variant: Variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient).
-        m, n, k: The contraction as a matrix product, per group or batch element: for a convolution's fprop
-            m = batch x output pixels, n = output channels, k = kernel size x input channels [-].
-        batch: Number of independent products (batched dots, groups of a convolution) [-].
-        kernel, stride, dilation: Spatial window of a convolution or pooling [-].
-        channels_in, channels_out: Channels of the layer's forward convolution, over all groups [-].
-        channels_last: Memory layout of a convolution's image operand.
-        primitives: Launches per execution if every primitive is a kernel, without broadcasts and scalar work
-            [-].
-        composed: Framework that launches its primitives, if nothing is compiled: `tensorflow` (GELU, layer
-            normalization), `torch` (Keras's batch normalization on PyTorch); empty if each has a kernel for it.
-        loop: Its position in a loop over time; None outside loops.
-    """
-
-    kind: OpKind
-    name: str
-    phase: Phase
-    layer: str
-    dtype: str
-    count: float = 1.0
+    kind: OpKind  # kind of work
+    name: str  # name of the primitive (`conv_general_dilated`)
+    phase: Phase  # forward pass, backward pass, or optimizer and metric update
+    layer: str  # path of its Keras layer; empty if there is none
+    dtype: str  # type of the operands of the arithmetic (`float32`, `bfloat16`)
+    count: float = 1.0  # executions per step, including loop iterations [-]
+    # floating-point operations of one execution; a multiply-add is 2 [FLOP]. Only real work counts: no zeros of a
+    # dilated gradient, no products between groups
     flops: float = 0.0
+    # bytes_read, bytes_written: operands and results, each once, of one execution [bytes]
     bytes_read: float = 0.0
     bytes_written: float = 0.0
+    # layer_bytes_read, layer_bytes_written: the same if a layer call is one kernel [bytes]
     layer_bytes_read: float = 0.0
     layer_bytes_written: float = 0.0
+    # the part of `layer_bytes_read` that is read a second time, once reductions are done; a kernel that keeps its
+    # operands on the chip reads it once [bytes]
     layer_bytes_reread: float = 0.0
+    # the part of `layer_bytes_read` whose largest value in each row is found before a sum over the row (softmax);
+    # read once more where that is a kernel of its own [bytes]
     layer_bytes_max: float = 0.0
+    # fused_bytes_read, fused_bytes_written: the same if chains are fused across layers [bytes]
     fused_bytes_read: float = 0.0
     fused_bytes_written: float = 0.0
+    # the part of `fused_bytes_read` that is read again after a reduction of its rows; one kernel that keeps rows
+    # on the chip reads it once [bytes]
     fused_bytes_reread: float = 0.0
+    # layer_group, fused_group: kernel number in that execution mode, shared by the rows of a kernel; -1 if the row
+    # needs no kernel (a reshape, or absorbed)
     layer_group: int = -1
     fused_group: int = -1
-    row_group: int = -1
-    variant: str = ""
+    row_group: int = -1  # the `fused_group` that it joins where rows stay on the chip; -1 if it joins none
+    variant: str = ""  # variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient)
+    # m, n, k: the contraction as a matrix product, per group or batch element: for a convolution's fprop m = batch
+    # x output pixels, n = output channels, k = kernel size x input channels [-]
     m: int = 0
     n: int = 0
     k: int = 0
-    batch: int = 1
+    batch: int = 1  # number of independent products (batched dots, groups of a convolution) [-]
+    # kernel, stride, dilation: spatial window of a convolution or pooling [-]
     kernel: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
+    # channels_in, channels_out: channels of the layer's forward convolution, over all groups [-]
     channels_in: int = 0
     channels_out: int = 0
-    channels_last: bool = True
+    channels_last: bool = True  # memory layout of a convolution's image operand
+    # launches per execution if every primitive is a kernel, without broadcasts and scalar work [-]
     primitives: int = 1
+    # framework that launches its primitives, if nothing is compiled: `tensorflow` (GELU, layer normalization),
+    # `torch` (Keras's batch normalization on PyTorch); empty if each has a kernel for it
     composed: str = ""
-    loop: Loop | None = None
+    loop: Loop | None = None  # its position in a loop over time; None outside loops
 
 
 _SETTERS = {one.name: getattr(Op, one.name).__set__ for one in fields(Op)}  # of its slots
@@ -158,13 +139,7 @@ def change_op(op: Op, changes: Mapping[str, Any]) -> Op:
 
 
 def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
-    """Build a row that is a separate kernel in every execution mode.
-
-    Args:
-        bytes_read, bytes_written: Bytes of one execution [bytes].
-        number: Kernel number [-].
-        facts: Other fields of `Op`.
-    """
+    """Build a row that is a kernel of its own in every execution mode; `facts` are other fields of `Op`."""
     return Op(
         layer="",
         bytes_read=bytes_read,

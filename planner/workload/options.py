@@ -19,6 +19,7 @@ from ..limits import (
     require_positive,
 )
 from ..records import Frozen
+from ..units import SECONDS_PER_MINUTE
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 # What other tools call a precision of training.
@@ -29,7 +30,6 @@ _CALLED = {
 }
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 DEFAULT_TIMEOUT_S = 600.0
-_MINUTE_S = 60.0
 _MOST = {
     "batch_size": MAX_BATCH_SIZE,
     "samples": MAX_SAMPLES,
@@ -42,78 +42,48 @@ _MOST = {
 
 
 class DataTerms(Frozen):
-    """What stands in for a script's data that is missing.
+    """What stands in for a script's data that is missing."""
 
-    Args:
-        downloads: Whether the script may load data from other machines.
-        samples: Samples of a folder that is missing; None to refuse it [-].
-        classes: Classes of such a folder [-].
-    """
-
-    downloads: bool = True
-    samples: int | None = None
-    classes: int | None = None
+    downloads: bool = True  # whether the script may load data from other machines
+    samples: int | None = None  # samples of a folder that is missing; None to refuse it [-]
+    classes: int | None = None  # classes of such a folder [-]
 
 
 class ScriptOptions(Frozen):
-    """Options for a process that runs the user's code.
+    """Options for a process that runs the user's code."""
 
-    Args:
-        timeout_s: Time limit of one process, from the first line of the user's code [s].
-        variables: Environment variables to pass in addition to the default ones.
-        data: What stands in for missing data.
-        tell: Callback for one line on the script's position, once it has run for a while.
-    """
-
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    variables: tuple[str, ...] = ()
-    data: DataTerms = DataTerms()
+    timeout_s: float = DEFAULT_TIMEOUT_S  # time limit of one process, from the first line of the user's code [s]
+    variables: tuple[str, ...] = ()  # environment variables to pass in addition to the default ones
+    data: DataTerms = DataTerms()  # what stands in for missing data
+    # callback for one line on the script's position, once it has run for a while
     tell: Callable[[str], None] = lambda line: None
 
 
 class WorkloadOptions(Frozen):
     """Options for a run; None stands for the setting of the model or script.
 
-    Args:
-        batch_size: Samples per device and step [-].
-        samples: Samples per epoch, or samples to predict [-].
-        epochs: Passes over the samples [-].
-        steps: Optimizer steps of the run, instead of samples and epochs [-].
-        tokens: Tokens of the run of a language model, instead of samples, epochs and steps [-].
-        precision: One of `PRECISIONS`, or another name of it (`fp16`).
-        mode: Training or inference.
-        compiled: Whether the step is one XLA program, or run kernel by kernel.
-        loss: A Keras loss by name, for a model that is not compiled.
-        optimizer: A Keras optimizer by name, for a model that is not compiled.
-        remat: Whether every layer recomputes its activations in the backward pass.
-        use_cache: Whether a cached trace of the same content may be used.
-        fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
-        devices: Devices visible to user code that distributes the model; None for one [-].
-        measures_input: Whether the pipeline that feeds a script's `fit()` is measured.
-        tensor: Devices that share each product by tensor parallelism; None for the layout of the user's code [-].
-        script: How the user's code is run; changes nothing of what is computed.
-
     Raises:
         UsageError: A count that is not positive or too large, both epochs and steps, or an unknown word.
     """
 
-    batch_size: int | None = None
-    samples: int | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    precision: str | None = None
-    mode: Literal["train", "infer"] = "train"
-    compiled: bool | None = None
-    loss: str | None = None
-    optimizer: str | None = None
-    remat: bool = False
-    use_cache: bool = True
-    fit_call: int = 0
-    devices: int | None = None
+    batch_size: int | None = None  # samples per device and step [-]
+    samples: int | None = None  # samples per epoch, or samples to predict [-]
+    epochs: int | None = None  # passes over the samples [-]
+    steps: int | None = None  # optimizer steps of the run, instead of samples and epochs [-]
+    tokens: int | None = None  # tokens of the run of a language model, instead of samples, epochs and steps [-]
+    precision: str | None = None  # one of `PRECISIONS`, or another name of it (`fp16`)
+    mode: Literal["train", "infer"] = "train"  # training or inference
+    compiled: bool | None = None  # whether the step is one XLA program, or run kernel by kernel
+    loss: str | None = None  # a Keras loss by name, for a model that is not compiled
+    optimizer: str | None = None  # a Keras optimizer by name, for a model that is not compiled
+    remat: bool = False  # whether every layer recomputes its activations in the backward pass
+    use_cache: bool = True  # whether a cached trace of the same content may be used
+    fit_call: int = 0  # number of `fit()` calls of a script before the one to measure or lower [-]
+    devices: int | None = None  # devices visible to user code that distributes the model; None for one [-]
+    # devices that share each product by tensor parallelism; None for the layout of the user's code [-]
     tensor: int | None = None
-    measures_input: bool = True
-    script: ScriptOptions = ScriptOptions()
+    measures_input: bool = True  # whether the pipeline that feeds a script's `fit()` is measured
+    script: ScriptOptions = ScriptOptions()  # how the user's code is run; changes nothing of what is computed
 
     def __post_init__(self) -> None:
         for name, most in _MOST.items():
@@ -213,7 +183,7 @@ def format_typed_duration(duration_s: float) -> str:
         >>> format_typed_duration(600.0), format_typed_duration(90.0), format_typed_duration(0.5)
         ('10m', '90s', '0.5s')
     """
-    minutes, rest_s = divmod(duration_s, _MINUTE_S)
+    minutes, rest_s = divmod(duration_s, SECONDS_PER_MINUTE)
     return f"{minutes:g}m" if minutes and not rest_s else f"{duration_s:g}s"
 
 
@@ -223,15 +193,10 @@ SpecTree = Any
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and type of one array of a batch.
+    """Shape and type of one array of a batch."""
 
-    Args:
-        shape: Shape of one sample, without the batch dimension; `()` for one number per sample [-].
-        dtype: NumPy name of the type (`float32`, `int64`, `bfloat16`).
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...]  # shape of one sample, without the batch dimension; `()` for one number per sample [-]
+    dtype: str  # NumPy name of the type (`float32`, `int64`, `bfloat16`)
 
 
 def map_specs(function: Callable[[Any], Any], tree: Any) -> Any:

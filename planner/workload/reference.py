@@ -29,8 +29,6 @@ from ..errors import UsageError
 from ..records import Frozen
 from .script_text import suggest_builders
 
-KERAS_NAMES = tomllib.loads(Path(__file__).with_name("keras_names.toml").read_text(encoding="utf-8"))
-APPLICATIONS: list[str] = KERAS_NAMES["applications"]
 KERAS_HUB = "keras_hub"
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SCRIPT_SUFFIXES = (".py", ".ipynb")
@@ -51,24 +49,21 @@ FOREIGN = {
 CLOSE = 0.75  # least share of equal characters of a file's name
 
 
+@cache
+def read_keras_names() -> dict[str, Any]:
+    """Return the names of Keras that gpuplan knows without importing it."""
+    return tomllib.loads(Path(__file__).with_name("keras_names.toml").read_text(encoding="utf-8"))
+
+
 class Reference(Frozen):
-    """A parsed MODEL argument.
+    """A parsed MODEL argument."""
 
-    Args:
-        text: The argument as given by the user, with the name of a known model as Keras spells it.
-        kind: Form of the argument.
-        path: Absolute path of the file; None for applications and modules.
-        module: Module of a function, or `keras_hub` for an application of Keras Hub; empty for other forms.
-        name: Name of a function, application or preset; empty for other forms.
-        arguments: Arguments after `?`.
-    """
-
-    text: str
-    kind: Kind
-    path: Path | None = None
-    module: str = ""
-    name: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
+    text: str  # the argument as given by the user, with the name of a known model as Keras spells it
+    kind: Kind  # form of the argument
+    path: Path | None = None  # absolute path of the file; None for applications and modules
+    module: str = ""  # module of a function, or `keras_hub` for an application of Keras Hub; empty for other forms
+    name: str = ""  # name of a function, application or preset; empty for other forms
+    arguments: dict[str, Any] = field(default_factory=dict)  # arguments after `?`
 
     def folder(self, base: Path) -> Path:
         """Return the folder of the user's own files; `base`: where references start from."""
@@ -102,10 +97,18 @@ def parse_reference(text: str, *, base: Path) -> Reference:
         return _parse_function(text, target, function, arguments, base=base)
     suffix = Path(body).suffix.lower()
     if suffix in SUFFIXES:
-        return _parse_file(text, body, SUFFIXES[suffix], arguments, base=base)
+        if arguments:
+            raise UsageError(
+                f"`{text}`: arguments after `?` belong to functions and applications, not to files",
+                hint="pass a script's own arguments after `--`",
+            )
+        return Reference(text=text, kind=SUFFIXES[suffix], path=_find_file(body, base=base))
     if suffix in FOREIGN or "/" in body or "\\" in body or (base / body).exists():
         raise _refuse_file(body, suffix, base=base)
-    return _parse_application(text, body, arguments)
+    name = body.rpartition(".")[2]
+    if body != f"keras.applications.{name}" and body not in read_keras_names()["applications"]:
+        raise UsageError(f"unknown model `{body}`", hint=_suggest(list_similar_models(body)) or f"give {FORMS}")
+    return Reference(text=text, kind="application", name=name, arguments=arguments)
 
 
 def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
@@ -137,23 +140,22 @@ def _parse_function(text: str, target: str, function: str, arguments: dict[str, 
     return Reference(text=text, kind="function", module=target, name=function, arguments=arguments)
 
 
-def _parse_file(text: str, body: str, kind: Kind, arguments: dict[str, Any], *, base: Path) -> Reference:
-    if arguments:
-        raise UsageError(
-            f"`{text}`: arguments after `?` belong to functions and applications, not to files",
-            hint="pass a script's own arguments after `--`",
-        )
-    return Reference(text=text, kind=kind, path=_find_file(body, base=base))
-
-
 def _find_file(name: str, *, base: Path) -> Path:
     path = (base / name).absolute()
     if path.is_file():
         return path
     if path.is_dir():
-        raise _refuse_folder(name, path)
-    hint = _suggest(_list_near_files(path, base)) or f"looked in {path.parent}"
-    raise UsageError(f"no such file: `{name}`", hint=hint)
+        if (path / "saved_model.pb").exists():
+            hint = "load it and save it for Keras: `model.save('model.keras')`"
+            raise UsageError(f"`{name}` is a SavedModel of TensorFlow", hint=hint)
+        inside = sorted(f"{name.rstrip('/')}/{file.name}" for file in path.iterdir() if file.suffix in SUFFIXES)
+        raise UsageError(f"`{name}` is a folder", hint=_suggest(inside[:3]) or f"give {FORMS}")
+    near = [str(file.relative_to(base)) for file in sorted(base.glob(f"*/{path.name}"))][:3]
+    if not near and path.parent.is_dir():
+        names = [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
+        folder = path.parent.relative_to(base) if path.is_relative_to(base) else path.parent
+        near = [str(folder / one) for one in difflib.get_close_matches(path.name, names, n=3, cutoff=CLOSE)]
+    raise UsageError(f"no such file: `{name}`", hint=_suggest(near) or f"looked in {path.parent}")
 
 
 def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
@@ -170,37 +172,9 @@ def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
     return UsageError(f"`{body}` is no file that gpuplan reads", hint=f"give {FORMS}")
 
 
-def _refuse_folder(name: str, path: Path) -> UsageError:
-    """Return the error for a folder, with the files in it that can be named."""
-    if (path / "saved_model.pb").exists():
-        hint = "load it and save it for Keras: `model.save('model.keras')`"
-        return UsageError(f"`{name}` is a SavedModel of TensorFlow", hint=hint)
-    inside = sorted(f"{name.rstrip('/')}/{file.name}" for file in path.iterdir() if file.suffix in SUFFIXES)
-    return UsageError(f"`{name}` is a folder", hint=_suggest(inside[:3]) or f"give {FORMS}")
-
-
-def _list_near_files(path: Path, base: Path) -> list[str]:
-    """Return the files whose name is close to that of a missing one, or equal to it in a folder below."""
-    below = [str(file.relative_to(base)) for file in sorted(base.glob(f"*/{path.name}"))]
-    if below or not path.parent.is_dir():
-        return below[:3]
-    names = [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=CLOSE)
-    folder = path.parent.relative_to(base) if path.is_relative_to(base) else path.parent
-    return [str(folder / name) for name in near]
-
-
 def _suggest(names: Sequence[str]) -> str:
     """Return a hint with names to type; empty for none."""
     return f"did you mean {' or '.join(f'`{name}`' for name in names)}?" if names else ""
-
-
-def _parse_application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
-    name = body.rpartition(".")[2]
-    is_full = body == f"keras.applications.{name}"
-    if not is_full and body not in APPLICATIONS:
-        raise UsageError(f"unknown model `{body}`", hint=_suggest(list_similar_models(body)) or f"give {FORMS}")
-    return Reference(text=text, kind="application", name=name, arguments=arguments)
 
 
 def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path) -> Reference:
@@ -215,7 +189,7 @@ def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path
 
 # --- names of models, as people spell them -------------------------------------------------------------------
 
-_OF_IMAGES = ("vit_", "resnet_")
+_TAKES_TEXT = re.compile(rf"{KERAS_HUB}:(?!vit_|resnet_)")
 _SIZES = {"b": "base", "l": "large", "h": "huge", "ti": "tiny", "s": "small"}
 _VIT = re.compile(r"vit[-_/]?(b|l|h|ti|s)[-_/]?(\d\d)")
 _CLOSE = 0.6  # least share of equal characters
@@ -227,7 +201,7 @@ def _known() -> dict[str, str]:
     text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
     presets = [name for row in tomllib.loads(text)["preset"] for name in row["names"]]
     found = {_simplify(name): f"{KERAS_HUB}:{name}" for name in presets}
-    return found | {_simplify(name): name for name in APPLICATIONS}
+    return found | {_simplify(name): name for name in read_keras_names()["applications"]}
 
 
 def _simplify(name: str) -> str:
@@ -263,11 +237,8 @@ def list_similar_models(name: str) -> list[str]:
     close = difflib.get_close_matches(key, known, n=3, cutoff=_CLOSE)
     if not close and re.fullmatch(r"\d+[bm]", key):
         close = sorted((one for one in known if re.search(rf"(?<!\d){key}$", one)), key=len)[:3]
-    found = [_complete(known[one]) for one in close]
+    found = [
+        f"{model}?sequence_length=512" if _TAKES_TEXT.match(model) else model
+        for model in map(known.__getitem__, close)
+    ]
     return found[:2] if found and ":" in found[0] else found
-
-
-def _complete(model: str) -> str:
-    """Return a MODEL with the length of its sequences, where a preset takes text."""
-    preset = model.removeprefix(f"{KERAS_HUB}:")
-    return model if preset == model or preset.startswith(_OF_IMAGES) else f"{model}?sequence_length=512"

@@ -91,26 +91,18 @@ def _interpolate(one: Any, other: Any, line: Line) -> Any:
     if isinstance(one, tuple):
         return tuple(_interpolate(a, b, line) for a, b in zip(one, other, strict=True))
     if isinstance(one, Op):
-        return _interpolate_op(one, other, line)
+        sizes = [(name, getattr(one, name), getattr(other, name)) for name in (*REAL, *WHOLE)]
+        changed = {
+            name: line(x, y) if name in REAL else max(1, round(line(x, y))) for name, x, y in sizes if x != y
+        }
+        return change_op(one, changed) if changed else one
     if isinstance(one, Memory):
-        return _interpolate_memory(one, other, line)
+        parts = [(part.name, getattr(one, part.name), getattr(other, part.name)) for part in fields(Memory)]
+        memory: dict[str, Any] = {name: None if None in (x, y) else round(line(x, y)) for name, x, y in parts}
+        return Memory(**memory)
     if isinstance(one, Collective):
         return replace(one, message_bytes=round(line(one.message_bytes, other.message_bytes)))
     return replace(one, **_interpolate_parts(one, other, line))
-
-
-def _interpolate_op(a: Op, b: Op, line: Line) -> Op:
-    pairs = [(name, getattr(a, name), getattr(b, name)) for name in (*REAL, *WHOLE)]
-    changed: dict[str, Any] = {
-        name: line(x, y) if name in REAL else max(1, round(line(x, y))) for name, x, y in pairs if x != y
-    }
-    return change_op(a, changed) if changed else a
-
-
-def _interpolate_memory(a: Memory, b: Memory, line: Line) -> Memory:
-    pairs = [(part.name, getattr(a, part.name), getattr(b, part.name)) for part in fields(Memory)]
-    sizes: dict[str, Any] = {name: None if x is None or y is None else round(line(x, y)) for name, x, y in pairs}
-    return Memory(**sizes)
 
 
 SCALED = "a step at other batch sizes is scaled from one trace, as if all its traffic grew with the batch"

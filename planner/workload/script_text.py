@@ -68,30 +68,26 @@ def can_train_after(places: Sequence[tuple[str, int]], *, is_loop_left: bool = F
     What follows the line is left, and the whole of each loop around it, or what follows these loops if they are
     left; of the innermost place, the line too. A function trains if one that it names does.
     """
-    inner = len(places) - 1
-    return any(
-        _has_training_left(Path(file), line, None if is_loop_left else int(n < inner))
-        for n, (file, line) in enumerate(places)
-    )
-
-
-def _has_training_left(path: Path, line: int, after: int | None) -> bool:
-    """Return whether a file trains some lines after one; None: after the loops around it."""
-    tree = parse_file(path)
-    if tree is None:
-        return True
-    around = list_around(tree, line)
-    body: ast.AST = max((node for node in around if isinstance(node, _BODIES)), key=_get_line, default=tree)
-    loops = [node for node in around if isinstance(node, ast.For | ast.While) and node.lineno > _get_line(body)]
-    if after is None:
-        first = max([node.end_lineno or 0 for node in loops], default=line) + 1
-    else:
-        first = min([node.lineno for node in loops], default=line + after)
-    bodies = {node.name: _name_calls(node, 0) for node in ast.walk(tree) if isinstance(node, _BODIES)}
-    trains = set(TRAINS)
-    while more := {name for name, calls in bodies.items() if name not in trains and calls & trains}:
-        trains |= more
-    return bool(_name_calls(body, first) & trains)
+    for n, (file, line) in enumerate(places):
+        tree = parse_file(Path(file))
+        if tree is None:
+            return True
+        around = list_around(tree, line)
+        body: ast.AST = max((node for node in around if isinstance(node, _BODIES)), key=_get_line, default=tree)
+        loops = [
+            node for node in around if isinstance(node, ast.For | ast.While) and node.lineno > _get_line(body)
+        ]
+        if is_loop_left:
+            first = max([node.end_lineno or 0 for node in loops], default=line) + 1
+        else:
+            first = min([node.lineno for node in loops], default=line + (n < len(places) - 1))
+        bodies = {node.name: _name_calls(node, 0) for node in ast.walk(tree) if isinstance(node, _BODIES)}
+        trains = set(TRAINS)
+        while more := {name for name, calls in bodies.items() if name not in trains and calls & trains}:
+            trains |= more
+        if _name_calls(body, first) & trains:
+            return True
+    return False
 
 
 def _get_line(node: ast.AST) -> int:
@@ -163,9 +159,11 @@ def _leave_out_magics(code: str) -> Iterator[str]:
     """Yield the lines of a cell, each magic replaced by `pass`."""
     lines = code.split("\n")
     is_python = not code.lstrip().startswith("%%") or code.lstrip().startswith(_OF_PYTHON)
-    if is_python and _parses(code):
-        yield from lines
-        return
+    if is_python:
+        with suppress(SyntaxError, ValueError):
+            ast.parse(code)
+            yield from lines
+            return
     continues = False
     for line in lines:
         found = _MAGIC.match(line)
@@ -175,14 +173,6 @@ def _leave_out_magics(code: str) -> Iterator[str]:
             target = found[2] if found and is_python else None
             yield f"{found[1]}{target}= []" if found and target else f"{found[1] if found else ''}pass"
         continues = (continues or bool(found)) and line.endswith("\\")
-
-
-def _parses(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 # Modules that load data from elsewhere, by the end of their path or a folder in it.
@@ -260,32 +250,25 @@ def _suggest_place(name: str, script: str, path: Path) -> str:
 
 
 def _suggest_without_data(frames: Sequence[tuple[FrameType, int]], script: str, path: Path) -> str:
-    """Return the command that plans a model of a script without its data; empty if the script has none such.
-
-    A function is called after the file was imported, which must not load the same data.
-    """
+    """Return the command that plans a model by a function that loads no data as it is called; empty for none."""
     tree = parse_file(path)
-    builders = _list_without_data(tree, {frame.f_code.co_name for frame, _ in frames})
-    if tree is None or not builders:
+    functions = _list_functions(tree)
+    loading = {frame.f_code.co_name for frame, _ in frames} & functions.keys()
+    loading |= {name for name, (_, text) in functions.items() if _LOADS.search(text)}
+    for _ in functions:  # those that call one
+        loading |= {
+            name for name, (_, text) in functions.items() if any(f"{one}(" in text for one in loading - {name})
+        }
+    builders = (name for name in _list_builders(tree) if name not in loading)
+    builder = next((name for name in builders if not _needs_arguments(functions[name][0].args)), None)
+    if tree is None or builder is None:
         return ""
-    command = f"`gpuplan estimate {script}:{builders[0]} --samples N --epochs N`"
+    command = f"`gpuplan estimate {script}:{builder} --samples N --epochs N`"
     line = next((line for frame, line in frames if frame.f_code.co_name == "<module>"), 0)
     tests = [ast.unparse(node.test) for node in list_around(tree, line) if isinstance(node, ast.If)]
     if any("__name__" in test for test in tests):
         return f"{command} plans its model without the data"
     return f'move what loads it below `if __name__ == "__main__":`, then {command} plans its model without it'
-
-
-def _list_without_data(tree: ast.Module | None, failed: set[str]) -> list[str]:
-    """Return the functions that build a model, need no argument and load no data; `failed` did."""
-    functions = _list_functions(tree)
-    loading = failed & functions.keys() | {name for name, (_, text) in functions.items() if _LOADS.search(text)}
-    for _ in functions:  # those that call one
-        loading |= {
-            name for name, (_, text) in functions.items() if any(f"{one}(" in text for one in loading - {name})
-        }
-    builders = [name for name in _list_builders(tree) if name not in loading]
-    return [name for name in builders if not _needs_arguments(functions[name][0].args)]
 
 
 def _needs_arguments(arguments: ast.arguments) -> bool:

@@ -162,7 +162,8 @@ class _Task:
     def _run_script(self) -> NoReturn:
         """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
         from .feeding import InputMeter
-        from .follow import ScriptFollower, follow_one_fit, follow_script
+        from .follow import follow_one_fit, follow_script
+        from .phases import ScriptFollower
 
         path, folder, argv = self._reference.path or Path(), self._folder, self._request["argv"]
         text = self._reference.text

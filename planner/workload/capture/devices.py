@@ -7,25 +7,23 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
 import jax
-import keras
 import numpy as np
 
 from ..backend import get_user_backend
 from ..model import Strategy
 from ..script_text import list_around, parse_file
-from .watch import call_after_import
+from .patches import replace_after_import
 
-PLACES = {  # of the strategies, in `tf.distribute`
-    "MirroredStrategy": ("",),
-    "MultiWorkerMirroredStrategy": ("", "experimental"),
-    "TPUStrategy": ("", "experimental"),
-}
+STRATEGIES = (  # of `tf.distribute`
+    "MirroredStrategy", "MultiWorkerMirroredStrategy", "experimental.MultiWorkerMirroredStrategy", "TPUStrategy",
+    "experimental.TPUStrategy",
+)  # fmt: skip
 
 
 class StrategyWatch:
@@ -35,7 +33,13 @@ class StrategyWatch:
         """Watch TensorFlow from its import on."""
         self._entered: tuple[str, int | None] | None = None
         self._products: set[int] = set()
-        call_after_import("tensorflow", self._replace)
+        for path in STRATEGIES:
+            replace_after_import(
+                "tensorflow", f"distribute.{path}", partial(self._build_kind, path.split(".")[-1])
+            )
+        replace_after_import("tensorflow", "distribute.cluster_resolver.TPUClusterResolver", _Resolver)
+        for path in ("config.experimental_connect_to_cluster", "tpu.experimental.initialize_tpu_system"):
+            replace_after_import("tensorflow", path, _skip_stand_in)
 
     def find(self, batch_size: int | None) -> Strategy | None:
         """Return the strategy entered last, for a batch of `fit()` [-]; None unless Keras runs on TensorFlow."""
@@ -44,24 +48,11 @@ class StrategyWatch:
         name, devices = self._entered
         return Strategy(name=name, devices=devices, keeps_batch=devices is None and batch_size in self._products)
 
-    def _replace(self, tensorflow: Any) -> None:
-        distribute = tensorflow.distribute
-        for name, places in PLACES.items():
-            kind = self._build_kind(distribute.OneDeviceStrategy, name)
-            for place in places:
-                setattr(getattr(distribute, place) if place else distribute, name, kind)
-        distribute.cluster_resolver.TPUClusterResolver = _Resolver(distribute.cluster_resolver.TPUClusterResolver)
-        for owner, name in (
-            (tensorflow.config, "experimental_connect_to_cluster"),
-            (tensorflow.tpu.experimental, "initialize_tpu_system"),
-        ):
-            setattr(owner, name, _skip_stand_in(getattr(owner, name)))
-
-    def _build_kind(self, one_device: type, name: str) -> type:
+    def _build_kind(self, name: str, _: type) -> type:
         """Return the class of a strategy of some name that computes on the processor."""
-        watch = self
+        watch, one_device = self, sys.modules["tensorflow"].distribute.OneDeviceStrategy
 
-        class Followed(one_device):  # type: ignore[misc]
+        class Followed(one_device):  # type: ignore[misc, valid-type]
             def __init__(self, devices: Any = None, *args: Any, **kwargs: Any) -> None:
                 super().__init__("/cpu:0")
                 stated = name == "MirroredStrategy" and isinstance(devices, list | tuple)
@@ -131,6 +122,7 @@ def _is_guarded(frame: FrameType) -> bool:
 
 # --- meshes ---------------------------------------------------------------------------------------------------
 
+OF_DEVICES = "keras.src.backend.jax.distribution_lib"
 USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]
 
 NeedDevices = Callable[[int, bool], NoReturn]
@@ -142,17 +134,33 @@ def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     `need` ends the process, so that it is started again with a number of devices; its second argument tells
     whether the script takes all that it finds. `given`: the number was set for this process.
     """
-    from keras.src.backend import distribution_lib
 
-    every = distribution_lib.list_devices
-    distribution_lib.list_devices = lambda device_type=None: _FoundDevices(every(), need)
-    if hasattr(distribution_lib, "get_device_count"):
-        distribution_lib.get_device_count = lambda device_type=None: len(every())
-    if hasattr(distribution_lib, "_to_backend_device"):
-        distribution_lib._to_backend_device = _find_device
-    _watch_mesh(need)
-    if not given:
-        _watch_layout(need)
+    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
+        found, wanted = jax.device_count(), math.prod(shape)
+        taken = found if devices is None else np.size(devices)
+        if wanted == 0 and found < USUAL_DEVICES:  # a share of the devices: none of one
+            need(USUAL_DEVICES, True)
+        if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
+            need(wanted, False)
+
+    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
+        wanted = math.prod(axis_shapes)
+        if devices is None and wanted > jax.device_count():
+            need(wanted, False)
+
+    def check_layout(self: Any, device_mesh: Any) -> None:
+        if not given and device_mesh is not None and device_mesh.devices.size == 1:
+            need(USUAL_DEVICES, True)  # variables would be divided over the single one that was found
+
+    for module, path, make in (
+        (OF_DEVICES, "list_devices", lambda every: lambda device_type=None: _FoundDevices(every(), need)),
+        (OF_DEVICES, "get_device_count", lambda count: lambda device_type=None: jax.device_count()),
+        (OF_DEVICES, "_to_backend_device", lambda find: _find_device),
+        ("keras", "distribution.DeviceMesh.__init__", partial(_check_before, check_mesh)),
+        ("jax", "make_mesh", partial(_check_before, check_jax_mesh)),
+        ("keras", "distribution.LayoutMap.__init__", partial(_check_before, check_layout)),
+    ):
+        replace_after_import(module, path, make)
 
 
 class _FoundDevices(list[str]):
@@ -174,43 +182,12 @@ def _find_device(name: Any) -> Any:
     return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
 
 
-def _check_before(owner: Any, name: str, check: Callable[..., None]) -> None:
-    """Call a function with the arguments of another one before it."""
-    function = getattr(owner, name)
+def _check_before(check: Callable[..., None], function: Any) -> Any:
+    """Return a function that calls another one with its arguments before it does the same."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         check(*args, **kwargs)
         return function(*args, **kwargs)
 
-    setattr(owner, name, call)
-
-
-def _watch_mesh(need: NeedDevices) -> None:
-    """Ask for as many devices as a mesh has, of Keras or of `jax.make_mesh`."""
-
-    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
-        found, wanted = jax.device_count(), math.prod(shape)
-        taken = found if devices is None else np.size(devices)
-        if wanted == 0 and found < USUAL_DEVICES:  # a share of the devices: none of one
-            need(USUAL_DEVICES, True)
-        if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
-            need(wanted, False)
-
-    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
-        wanted = math.prod(axis_shapes)
-        if devices is None and wanted > jax.device_count():
-            need(wanted, False)
-
-    _check_before(keras.distribution.DeviceMesh, "__init__", check_mesh)
-    _check_before(jax, "make_mesh", check_jax_mesh)
-
-
-def _watch_layout(need: NeedDevices) -> None:
-    """Ask for several devices where variables would be divided over the single one that was found."""
-
-    def check(self: Any, device_mesh: Any) -> None:
-        if device_mesh is not None and device_mesh.devices.size == 1:
-            need(USUAL_DEVICES, True)
-
-    _check_before(keras.distribution.LayoutMap, "__init__", check)
+    return call

@@ -63,11 +63,13 @@ class InputMeter(_Finder):
 
     def _pull(self, arguments: Mapping[str, Any], kind: str, steps: int | None, limit_s: float) -> InputRate:
         data = arguments["x"]
-        rate = InputRate(kind=kind, workers=_count_workers(data), host_cores=count_usable_cores())
+        workers = getattr(data, "workers", getattr(data, "num_workers", None))
+        stated = workers if isinstance(workers, int) else None
+        rate = InputRate(kind=kind, workers=stated, host_cores=count_usable_cores())
         if limit_s <= 0:
             return rate
-        most, workers = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED), rate.workers or 1
-        most = max(1, most // workers * workers or most)  # whole rounds of the workers
+        most, together = MOST_BATCHES if steps is None else min(MOST_BATCHES, steps - PEEKED), stated or 1
+        most = max(1, most // together * together or most)  # whole rounds of the workers
         pull = Pull(arguments, unused=PEEKED if kind == "generator" else 1, most=most, clock=self._clock)
         pull.run(limit_s)
         if len(pull.ends_s) < 2 or pull.ends_s[-1] <= pull.ends_s[0]:
@@ -88,21 +90,8 @@ def find_kind(data: Any) -> str:
     return next((_KINDS[module] for module in modules if module in _KINDS), "generator")
 
 
-def _count_workers(data: Any) -> int | None:
-    """Return the workers that a pipeline states; None for one without a number of them [-]."""
-    workers = getattr(data, "workers", getattr(data, "num_workers", None))
-    return workers if isinstance(workers, int) else None
-
-
 class Pull:
-    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks.
-
-    Attributes:
-        thread: Thread that pulls.
-        ends_s: End of the first batches, which are not timed, and of each one after them [s].
-        samples: Samples of the batches that are timed [-].
-        cores: Cores that the pipeline kept busy; 0 before the first batch [-].
-    """
+    """Pulling of batches in a thread of its own, which is left behind where the pipeline blocks."""
 
     def __init__(
         self, arguments: Mapping[str, Any], *, unused: int, most: int | None, clock: Callable[[], float]
@@ -110,9 +99,10 @@ class Pull:
         self._arguments, self._unused, self._most, self._clock = arguments, unused, most, clock
         self.thread = threading.Thread(target=self._pull, daemon=True)
         self._begun, self._over = threading.Event(), threading.Event()
-        self._first_processor_s = self.cores = 0.0
-        self.ends_s: list[float] = []
-        self.samples = 0
+        self._first_processor_s = 0.0
+        self.cores = 0.0  # that the pipeline kept busy; 0 before the first batch [-]
+        self.ends_s: list[float] = []  # of the first batches, which are not timed, and of each one after them [s]
+        self.samples = 0  # of the batches that are timed [-]
 
     def run(self, most_s: float, *, start_s: float = 0.0) -> None:
         """Pull until there are enough batches, or a time is over, besides that until the first batch [s]."""
@@ -202,23 +192,26 @@ class DataCounter(_Finder):
         return feed
 
     def _count(self, data: Any, *, taken: int) -> tuple[int, int] | None:
-        """Return batches and samples; None where they are too many, or cannot be read twice."""
-        found: tuple[int, int] | None = self._find_once(data, lambda limit_s: _count_in_time(data, limit_s, taken))
-        return found
+        """Return batches and samples, of which `taken` are gone; None where they are too many or unknown."""
 
-
-def _count_in_time(data: Any, limit_s: float, taken: int) -> tuple[int, int] | None:
-    """Return batches and samples of data that is iterated to its end within a time; `taken` samples are gone."""
-    cardinality = getattr(data, "cardinality", None)
-    if hasattr(data, "__getitem__") or limit_s <= 0 or (cardinality is not None and int(cardinality()) == -1):
-        return None  # by index, or endless
-    is_iterator = isinstance(data, Iterator)
-    until_s, batches, samples = time.monotonic() + limit_s, int(is_iterator and taken > 0), is_iterator * taken
-    try:
-        for batch in data:
-            batches, samples = batches + 1, samples + int(next(iter_specs(batch)).shape[0])
-            if time.monotonic() > until_s:
+        def count(limit_s: float) -> tuple[int, int] | None:
+            cardinality = getattr(data, "cardinality", None)
+            if (
+                hasattr(data, "__getitem__")
+                or limit_s <= 0
+                or (cardinality is not None and int(cardinality()) == -1)
+            ):
+                return None  # by index, or endless
+            is_iterator, until_s = isinstance(data, Iterator), time.monotonic() + limit_s
+            batches, samples = int(is_iterator and taken > 0), is_iterator * taken
+            try:
+                for batch in data:
+                    batches, samples = batches + 1, samples + int(next(iter_specs(batch)).shape[0])
+                    if time.monotonic() > until_s:
+                        return None
+            except Exception:  # the data is the user's code, which fails in its own time
                 return None
-    except Exception:  # the data is the user's code, which fails in its own time
-        return None
-    return (batches, samples) if batches else None
+            return (batches, samples) if batches else None
+
+        found: tuple[int, int] | None = self._find_once(data, count)
+        return found

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +55,7 @@ def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOpti
 
 
 def _read_versions() -> dict[str, str]:
-    """Return the versions of the tracing packages without importing them, and a digest of gpuplan's sources."""
+    """Return the versions of what traces, without importing it; of gpuplan, by sizes and times of its files."""
     from importlib.metadata import PackageNotFoundError, version
 
     known = {"python": sys.version}
@@ -64,17 +64,12 @@ def _read_versions() -> dict[str, str]:
             known[package] = version(package)
         except PackageNotFoundError:
             known[package] = ""
-    return known | {"gpuplan": _compute_source_digest()}
-
-
-def _compute_source_digest() -> str:
-    """Return a digest of the sizes and modification times of all tracing modules and their tables."""
     digest = hashlib.sha256()
     files = Path(__file__).parents[1].rglob("*")
     for file in sorted(file for file in files if file.suffix in (".csv", ".py", ".toml")):
         status = file.stat()
         digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return known | {"gpuplan": digest.hexdigest()}
 
 
 def read_entry(key: str) -> dict[str, Any] | None:
@@ -136,7 +131,15 @@ def load_workload(
     if parsed.kind == "json":
         return _read_saved(parsed, options)
     if parsed.kind == "script" and parsed.path is not None:
-        _require_syntax(parsed.path)
+        try:
+            compile(read_source(parsed.path), str(parsed.path), "exec")
+        except SyntaxError as error:
+            place = name_place(str(parsed.path), error.lineno or 0)
+            hint = "correct it, then run again"
+            raise UsageError(f"{place}: syntax error: {error.msg}", hint=hint) from None
+        except (OSError, ValueError) as error:
+            name = parsed.path.name
+            raise UsageError(f"cannot read `{name}`: {to_one_line(error)}", hint="give a script") from None
         require_keras(parsed.path)
     return _load_or_trace(parsed, options=options, base=folder, argv=argv)
 
@@ -169,23 +172,11 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
-def _require_syntax(path: Path) -> None:
-    try:
-        compile(read_source(path), str(path), "exec")
-    except SyntaxError as error:
-        raise UsageError(
-            f"{name_place(str(path), error.lineno or 0)}: syntax error: {error.msg}",
-            hint="correct it, then run again",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read `{path.name}`: {to_one_line(error)}", hint="give a script") from None
-
-
 # --- saved workloads --------------------------------------------------------------------------------------
 
 
 def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
-    """Read a saved workload from JSON."""
+    """Read a saved workload; of a profile, that of the requested batch size and precision, or the first."""
     path = reference.path or Path()
     try:
         data = parse_json(path.read_bytes())
@@ -196,7 +187,18 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
             hint=f"give a file of schema `{FORMAT}`",
         ) from None
     if schema == PROFILE_SCHEMA:
-        data = _select_workload(data, options, name=path.name)
+        workloads = data.get("workloads")
+        if not isinstance(workloads, list) or not workloads:
+            hint = "name the model itself, and add `--profile` with this file"
+            raise UsageError(f"`{path.name}` contains no traced workload", hint=hint)
+        wanted = _get_policy(options.precision)
+        fitting = (
+            one
+            for one in workloads
+            if options.batch_size in (None, one.get("batch_size"))
+            and wanted in (None, _get_policy(one.get("precision")))
+        )
+        data = next(fitting, workloads[0])
     elif schema == "gpuplan.estimate/1":
         raise UsageError(f"`{path.name}` is a plan, not a model", hint=f"`gpuplan report {path.name}` shows it")
     elif schema != FORMAT:
@@ -207,21 +209,6 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         raise UsageError(f"`{path.name}` is corrupt: {to_one_line(error)}", hint="save it again") from None
     _require_as_traced(workload, options, name=path.name)
     return _apply_options(workload, options)
-
-
-def _select_workload(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
-    """Return the workload of a profile that matches the requested batch size and precision, else its first."""
-    workloads = data.get("workloads")
-    if not isinstance(workloads, list) or not workloads:
-        raise UsageError(
-            f"`{name}` contains no traced workload",
-            hint="name the model itself, and add `--profile` with this file",
-        )
-    for workload in workloads:
-        fits = options.batch_size in (None, workload.get("batch_size"))
-        if fits and _get_policy(options.precision) in (None, _get_policy(workload.get("precision"))):
-            return dict(workload)
-    return dict(workloads[0])
 
 
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
@@ -328,26 +315,16 @@ def trace_keras_model(
     from .materialize import NOT_ABSTRACT, abstract_variables
 
     feed = FitInputs() if input_spec is None else FitInputs(x=input_spec, y=target_spec)
-    with abstract_variables() as works, _set_policy(options.precision):
+    with abstract_variables() as works, ExitStack() as stack:
+        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        if options.precision is not None:
+            keras.config.set_dtype_policy(get_keras_policy(options.precision))
         run = RunProperties(text=model.name, feed=feed, notes=() if works else (NOT_ABSTRACT,))
         return _apply_options(ModelAssembler(_copy(model, options), run=run).assemble(options), options)
 
 
-@contextmanager
-def _set_policy(precision: str | None) -> Iterator[None]:
-    """Set the dtype policy of new models in this context."""
-    import keras
-
-    before = keras.config.dtype_policy()
-    if precision is not None:
-        keras.config.set_dtype_policy(get_keras_policy(precision))
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
 def _copy(model: Any, options: WorkloadOptions) -> Any:
+    """Return a copy of a model; itself where it has none, and tracing has no side effects on it."""
     import keras
 
     from ..build.saved_model import replace_dtype_policy
@@ -359,32 +336,20 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
         known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
         copy = keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
     except NOT_SERIALIZABLE as error:
-        return _require_traceable(model, options, error)
-    _keep_recomputation(model, copy)
-    return copy
-
-
-def _keep_recomputation(model: Any, copy: Any) -> None:
-    """Give the layers of a copy the `keras.RematScope` of the model's, which no configuration holds.
-
-    Layers correspond by their order: a configuration without names gives new ones to the copy.
-    """
+        if options.precision is not None or options.loss or options.optimizer or options.remat:
+            raise UsageError(
+                f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
+                hint="build it with the intended precision, loss, optimizer and recomputation, or add a "
+                "get_config() method",
+            ) from error
+        if options.mode == "train" and not model.compiled:
+            raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
+        return model
+    # No configuration holds `keras.RematScope`; layers correspond by order, since a copy may have new names.
     for layer, twin in zip(model._flatten_layers(), copy._flatten_layers(), strict=False):
         if type(layer) is type(twin) and getattr(layer, "_remat_mode", None) is not None:
             object.__setattr__(twin, "_remat_mode", layer._remat_mode)
-
-
-def _require_traceable(model: Any, options: WorkloadOptions, error: Exception) -> Any:
-    """Return the model itself if tracing has no side effects on it."""
-    if options.precision is not None or options.loss or options.optimizer or options.remat:
-        raise UsageError(
-            f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
-            hint="build it with the intended precision, loss, optimizer and recomputation, or add a get_config() "
-            "method",
-        ) from error
-    if options.mode == "train" and not model.compiled:
-        raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
-    return model
+    return copy
 
 
 def _trace_configuration(model: Any, options: WorkloadOptions) -> Workload:

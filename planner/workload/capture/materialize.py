@@ -29,26 +29,17 @@ NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the mod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutableModel:
-    """An executable model.
+    """An executable model."""
 
-    Args:
-        model: Model, built and (for training) compiled.
-        x, y, sample_weight: Specs of one sample, nested like the data.
-        output: Symbolic output.
-        batch_size: Batch size: requested, captured, fixed by the model, or Keras's default [-].
-        samples: Samples of an epoch; None if unknown [-].
-        arguments: Arguments of the script's `fit()` by name; None without a script.
-        notes: Assumptions.
-    """
-
-    model: Any
+    model: Any  # model, built and (for training) compiled
+    # x, y, sample_weight: specs of one sample, nested like the data
     x: SpecTree
     y: SpecTree
     sample_weight: SpecTree
     output: Any
-    batch_size: int
-    samples: int | None
-    arguments: dict[str, Any] | None = None
+    batch_size: int  # batch size: requested, captured, fixed by the model, or Keras's default [-]
+    samples: int | None  # samples of an epoch; None if unknown [-]
+    arguments: dict[str, Any] | None = None  # arguments of the script's `fit()` by name; None without a script
     notes: tuple[str, ...] = ()
 
 
@@ -75,16 +66,9 @@ def build_and_use(
 ) -> NoReturn:
     """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
 
-    Args:
-        reference: A script, function, application or saved model.
-        use: Function that receives the model; must end the process or raise.
-        base: Base folder of references.
-        scratch: Temporary folder.
-        options, argv: Batch size, loss, optimizer and mode; arguments of a script.
-        loop: As for `follow_one_fit`.
-
-    Raises:
-        UsageError, CaptureError: As for tracing.
+    `use` receives the model, and must end the process or raise; `scratch` is a temporary folder. The options give
+    batch size, loss, optimizer and mode, as for tracing, which raises the same errors; `loop` is as for
+    `follow_one_fit`.
     """
     from ..build.from_reference import build_model
     from .follow import follow_one_fit, skip_pretrained_weights

@@ -106,7 +106,12 @@ def lay_overlays(scratch: Path, *, kept: Iterable[str], needed: Iterable[str], i
 
 def _plan(needed: Iterable[str], kept: Iterable[str]) -> dict[str, str]:
     """Return what becomes of a path, for all at which something is to be mounted; outer ones first."""
-    mounts = _read_mounts()
+    mounts = {}
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        fields = line.split()
+        path = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), fields[4])
+        mounts[path] = TAKES if "rw" in fields[5].split(",") else AS_IT_IS
+    mounts["/"] = READ_ONLY
     plan = {path: how for path, how in mounts.items() if not _is_below(path, LIVE)}
     for entry in os.scandir("/"):
         if entry.path not in mounts and entry.is_dir(follow_symlinks=False):
@@ -135,15 +140,6 @@ def _can_be_copied(path: str) -> bool:
     """Return whether an overlay can copy a file or folder: a user namespace has only the user and one group."""
     status, user = os.stat(path, follow_symlinks=False), os.geteuid()
     return user == 0 or (status.st_uid, status.st_gid) == (user, os.getegid())
-
-
-def _read_mounts() -> dict[str, str]:
-    plan = {}
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        fields = line.split()
-        path = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), fields[4])
-        plan[path] = TAKES if "rw" in fields[5].split(",") else AS_IT_IS
-    return plan | {"/": READ_ONLY}
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

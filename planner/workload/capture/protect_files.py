@@ -17,16 +17,16 @@ import stat
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import reduce, wraps
+from functools import partial, wraps
 from inspect import unwrap
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .overlays import has_namespace, lay_overlays, restrict_writes
-from .watch import call_after_import
+from .patches import replace_after_import
 
 LARGEST_COPY_BYTES = 2**28  # a larger file is opened anew for reading alone
 READ_AND_WRITE, PRIVATE_IN_PLACE = 3, 0x12  # arguments of mmap
@@ -42,21 +42,18 @@ def find_open_path(descriptor: int) -> str:
 
 def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
     """Return the path of each file that is open for writing, by descriptor, and write what is buffered."""
-    written = dict(_find_written(is_kept))
-    for one in gc.get_objects() if written else ():
-        with suppress(Exception):
-            if isinstance(one, io.IOBase) and one.fileno() in written:
-                one.flush()
-    return written
-
-
-def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+    written = {}
     for number in map(int, os.listdir("/dev/fd")):
         with suppress(OSError):  # closed or deleted since
             if number > 2 and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
                 path, status = find_open_path(number), os.stat(number)
                 if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
-                    yield number, path
+                    written[number] = path
+    for one in gc.get_objects() if written else ():
+        with suppress(Exception):
+            if isinstance(one, io.IOBase) and one.fileno() in written:
+                one.flush()
+    return written
 
 
 def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
@@ -97,6 +94,7 @@ UNPROTECTED = (
     "it did so in Python or by a library that gpuplan knows"
 )
 _TABLE = tomllib.loads(Path(__file__).with_name("protected.toml").read_text(encoding="utf-8"))
+UNSAVED: list[str] = _TABLE["unsaved"]
 REFUSED: dict[str, list[list[int]]] = _TABLE["refused"]
 REDIRECTED: dict[str, list[tuple[list[str], int, str]]] = _TABLE["redirected"]
 
@@ -112,36 +110,45 @@ class FileProtection:
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
         self._before: dict[str, object] = {}
-        self._holds = True
-        is_kept = _build_check([*kept, "/dev", "/proc"])
-        written = list_written(is_kept)
-        make_mappings_private(is_kept)
+        self._holds, self._redirects = True, False
+        self._scratch = folder / "written"
+        self._copies: dict[str, str] = {}  # of redirected files, by path
+        self._is_kept = _build_check([*kept, "/dev", "/proc"])
+        written = list_written(self._is_kept)
+        make_mappings_private(self._is_kept)
         if "keras" in sys.modules:
-            _keep_models_unsaved()
-        sys.addaudithook(_refuse_programs)
+            for name in UNSAVED:
+                replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
+        sys.addaudithook(self._refuse)
         if "overlays" in LAYERS and has_namespace():
             with suppress(OSError):
                 lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
                 open_anew(written, str)
                 return
-        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), written)
+        self._redirect([*kept, "/dev", "/proc"], str(own), written)
 
-    def _redirect(self, kept: list[str], scratch: Path, own: str, written: dict[int, str]) -> None:
+    def _redirect(self, kept: list[str], own: str, written: dict[int, str]) -> None:
+        """Redirect what is written by functions of Python and of known libraries, and refuse the rest."""
         folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
-        self._before = _look_at(folders)
-        scratch.mkdir()
+        found = (inner for one in folders for inner in os.walk(one))
+        paths = (os.path.join(inner, name) for inner, _, names in found for name in names)
+        self._before = {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
+        self._scratch.mkdir()
         is_temporary = _build_check([temporary])
-        if any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
-            is_kept = _build_check(kept)
-        else:
-            is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))  # files from before
+        if not any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
+            # But those of the temporary folder from before.
+            self._is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))
             kept = [*kept, temporary]
-        redirection = _Redirection(scratch, is_kept)
         self._holds = "landlock" in LAYERS and restrict_writes(kept)
-        tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(self._scratch)
         sys.dont_write_bytecode = True
-        open_anew(written, lambda path: str(redirection.find(path)))
-        redirection.install()
+        open_anew(written, lambda path: str(self._find(path)))
+        replace_after_import("os", "open", self._wrap_open)
+        for module, functions in REDIRECTED.items():
+            for names, position, mode in functions:
+                for name in names:
+                    replace_after_import(module, name, partial(self._wrap, position, mode))
+        self._redirects = True
 
     def find_notes(self) -> tuple[str, ...]:
         """Return what the user has to know: that files could not be protected, and which ones changed."""
@@ -152,42 +159,7 @@ class FileProtection:
         more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
         return (*notes, f"files changed while the script ran after fit(): {', '.join(changed[:MOST_NAMED])}{more}")
 
-
-def _refuse_programs(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in PROGRAMS:
-        raise PermissionError(f"{event} after fit(), which trained nothing here")
-
-
-def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a path lies below a folder, or begins in a way."""
-    begins = tuple({os.path.join(form, "") for one in folders for form in (one, os.path.realpath(one))}) + starts
-    return lambda path: path.startswith(begins)
-
-
-_lstat = os.lstat
-
-
-def _get_status(path: str) -> object:
-    with suppress(OSError):
-        status = _lstat(path)
-        return status.st_mtime_ns, status.st_size
-    return None
-
-
-def _look_at(folders: Iterable[str]) -> dict[str, object]:
-    """Return the status of the files below folders, or of many of them."""
-    paths = (os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names)
-    return {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
-
-
-class _Redirection:
-    """Files that are written in place of those of the same path; whatever else changes files is refused."""
-
-    def __init__(self, scratch: Path, is_kept: Callable[[str], bool]) -> None:
-        self._scratch, self._is_kept = scratch, is_kept
-        self._copies: dict[str, str] = {}
-
-    def find(self, file: Any, mode: str = "a") -> Any:
+    def _find(self, file: Any, mode: str = "a") -> Any:
         """Return the path to use instead of one that is opened in a mode; anything else as it is."""
         writes = not set("wax+").isdisjoint(mode)
         if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
@@ -207,34 +179,19 @@ class _Redirection:
         self._copies[path] = copy
         return copy
 
-    def install(self) -> None:
-        """Redirect what is written by functions of Python and of known libraries from now on."""
-        opened = os.open
+    def _wrap_open(self, opened: Any) -> Any:
+        """Return `os.open` with the paths to use instead."""
 
         def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
             if kwargs.get("dir_fd") is None and flags & WRITING:
                 mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
-                path = self.find(path, mode)
-            return opened(self.find(path, "r"), flags, *args, **kwargs)
+                path = self._find(path, mode)
+            descriptor: int = opened(self._find(path, "r"), flags, *args, **kwargs)
+            return descriptor
 
-        os.open = open_raw
-        for module, functions in REDIRECTED.items():
-            for names, position, mode in functions:
-                for name in names:
-                    call_after_import(module, self._redirect(name, position, mode))
-        sys.addaudithook(self._refuse)
+        return open_raw
 
-    def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:
-        *owners, last = name.split(".")
-
-        def patch(module: Any) -> None:
-            with suppress(AttributeError):  # of another version of the library
-                owner = reduce(getattr, owners, module)
-                setattr(owner, last, self._wrap(getattr(owner, last), position, mode))
-
-        return patch
-
-    def _wrap(self, function: Callable[..., Any], position: int, mode: str) -> Callable[..., Any]:
+    def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
         code = getattr(unwrap(function), "__code__", None)
         name = "" if code is None else code.co_varnames[position]
 
@@ -242,16 +199,18 @@ class _Redirection:
         def call(*args: Any, **kwargs: Any) -> Any:
             how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
             if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
-                args = (*args[:position], self.find(args[position], how), *args[position + 1 :])
+                args = (*args[:position], self._find(args[position], how), *args[position + 1 :])
             elif name in kwargs:
-                kwargs[name] = self.find(kwargs[name], how)
+                kwargs[name] = self._find(kwargs[name], how)
             return function(*args, **kwargs)
 
         return call
 
     def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Raise PermissionError for what was not redirected."""
-        if event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
+        """Raise PermissionError for a program, and for what was not redirected."""
+        if event in PROGRAMS:
+            raise PermissionError(f"{event} after fit(), which trained nothing here")
+        if not self._redirects or event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
             return
         for position, folder in REFUSED[event]:
             path = arguments[position]
@@ -265,23 +224,22 @@ class _Redirection:
                     raise PermissionError(f"{event} after fit(), which trained nothing here")
 
 
+def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a path lies below a folder, or begins in a way."""
+    begins = tuple({os.path.join(form, "") for one in folders for form in (one, os.path.realpath(one))}) + starts
+    return lambda path: path.startswith(begins)
+
+
+_lstat = os.lstat
+
+
+def _get_status(path: str) -> object:
+    with suppress(OSError):
+        status = _lstat(path)
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
 def _is_no_file(name: Any) -> bool:
     """Return whether a name is one of SQLite's: in memory, or an address."""
     return isinstance(name, str) and (name in ("", ":memory:") or name.startswith("file:"))
-
-
-def _keep_models_unsaved() -> None:
-    """Let Keras save no model: what is traced has no weights."""
-    import keras
-
-    def save_nothing(*args: Any, **kwargs: Any) -> None:
-        """Save nothing."""
-
-    for owner, names in (
-        (keras.Model, ("save", "save_weights", "export")),
-        (keras.saving, ("save_model", "save_weights")),
-        (keras.models, ("save_model",)),
-    ):
-        for name in names:
-            if hasattr(owner, name):
-                setattr(owner, name, save_nothing)

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..errors import WAY_OUT, BackendError, CaptureError, find_own_places, is_ow
 from ..keras_layers import replacing
 from ..options import iter_specs
 from ..script_text import can_train_after
+from .patches import Patches
 from .training_calls import StandIns
 from .training_loops import follow_jit, follow_tensorflow
 from .watch import call_after_import
@@ -32,59 +34,38 @@ TORCH_ONLY = (
 FUNCTIONS = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 
 
-class _Patches:
-    """Replaced attributes of classes, which can be put back for a while."""
-
-    def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self.active = True
-
-    def replace(self, owner: Any, name: str, replacement: Any) -> None:
-        self._replaced.append((owner, name, vars(owner).get(name), replacement))
-        if self.active:
-            setattr(owner, name, replacement)
-
-    def undo(self) -> None:
-        self.active = False
-        for owner, name, original, _ in reversed(self._replaced):
-            setattr(owner, name, original) if original is not None else delattr(owner, name)
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        self.undo()
-        try:
-            yield
-        finally:
-            self.active = True
-            for owner, name, _, replacement in self._replaced:
-                setattr(owner, name, replacement)
-
-
 def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanError]) -> Callable[[], None]:
     """Replace what trains; return a function that restores it.
 
     `faults` receives the errors that are raised in the script, which may catch them.
     """
-    followed, loops = _Followed(script, calls, faults), calls.loops
+    followed, loops, backend = _Followed(script, calls, faults), calls.loops, keras.backend.backend()
+    replace = followed.patches.replace
     for name in ("fit", "evaluate", "predict", "predict_on_batch", "train_on_batch"):
-        followed.route(name)
-    followed.patches.replace(keras.Model, "__call__", followed.build_call())
+        replace("keras", f"Model.{name}", partial(followed.route, name))
+    replace("keras", "Model.__call__", followed.follow_call)
+    apply = keras.optimizers.Optimizer.apply
     for name in ("stateless_apply", "apply"):  # the first one calls the other, as it is before
-        followed.follow_update(name)
-    if loops is not None and keras.backend.backend() == "jax":
-        followed.patches.replace(jax, "jit", follow_jit(loops))
-    call_after_import("keras_tuner", followed.take_over_tuner)
-    call_after_import("torch", followed.take_over_torch)
-    call_after_import("tensorflow", followed.take_over_tensorflow)
+        replace("keras", f"optimizers.Optimizer.{name}", partial(followed.follow_update, apply))
+    replace("keras_tuner", "Tuner.search", followed.follow_search)
+    replace("torch", "Tensor.backward", partial(followed.follow_gradient, followed.require_torch))
+    replace("tensorflow", "GradientTape.__init__", followed.follow_tape)
+    replace("tensorflow", "GradientTape.gradient", partial(followed.follow_gradient, lambda: None))
+    if loops is not None:
+        call_after_import("torch", followed.follow_torch)
+        if backend == "jax":
+            replace("jax", "jit", partial(follow_jit, loops))
+        if backend == "tensorflow":
+            replace(FUNCTIONS, "Function.__call__", partial(follow_tensorflow, loops))
     return followed.patches.undo
 
 
 class _Followed:
-    """A script that is followed: replacements of what it calls."""
+    """A script that is followed: methods that make replacements of what it calls."""
 
     def __init__(self, script: str, calls: StandIns, faults: list[GpuplanError]) -> None:
         self._script, self._calls, self._faults, self._loops = script, calls, faults, calls.loops
-        self.patches = _Patches()
+        self.patches = Patches()
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -104,14 +85,9 @@ class _Followed:
     def _is_called_by_user(self) -> bool:
         return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
 
-    def _can_train(self) -> bool:
-        places = find_own_places(sys._getframe(2), (str(self._calls.own),))
-        return not self._calls.reached or can_train_after(places)
-
-    def route(self, name: str) -> None:
-        """Replace a method of models by that of the same name of the calls."""
-        signature = inspect.signature(getattr(keras.Model, name))
-        replacement = getattr(self._calls, name)
+    def route(self, name: str, method: Any) -> Any:
+        """Call the method of the same name of the calls, with all arguments."""
+        signature, replacement = inspect.signature(method), getattr(self._calls, name)
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(model, *args, **kwargs)
@@ -122,11 +98,10 @@ class _Followed:
             with self.patches.suspended(), self._kept():
                 return replacement(model, dict(bound.arguments))
 
-        self.patches.replace(keras.Model, name, call)
+        return call
 
-    def build_call(self) -> Callable[..., Any]:
-        """Return a replacement of the call of a model, which predicts once a step was found."""
-        original = keras.Model.__call__
+    def follow_call(self, call_model: Any) -> Any:
+        """Predict by the call of a model, once a step was found."""
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_called_by_user() and args:
@@ -136,14 +111,13 @@ class _Followed:
                 if self._calls.reached and _is_prediction(args, kwargs):
                     with suppress(Exception), self.patches.suspended():
                         return self._calls.call(model, args[0])
-            return original(model, *args, **kwargs)
+            return call_model(model, *args, **kwargs)
 
         return call
 
-    def follow_update(self, name: str) -> None:
+    def follow_update(self, apply: Any, update: Any) -> Any:
         """Tell of each update by an optimizer of Keras; without a trace, JAX's steps cannot be told apart."""
         kind, backend = keras.optimizers.Optimizer, keras.backend.backend()
-        apply, update = kind.apply, getattr(kind, name)
 
         def follow(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._loops is None or (backend == "jax" and not self._loops.is_tracing):
@@ -156,42 +130,46 @@ class _Followed:
                 self._loops.update(optimizer, list(optimizer._trainable_variables))
             return done
 
-        self.patches.replace(kind, name, follow)
+        return follow
 
-    def take_over_tuner(self, module: Any) -> None:
-        """Replace searches of KerasTuner."""
+    def follow_search(self, _: Any) -> Any:
+        """Take over searches of KerasTuner."""
 
         def search(tuner: Any, *args: Any, **kwargs: Any) -> None:
             with self.patches.suspended(), self._kept():
                 self._calls.search(tuner, args, kwargs)
 
-        self.patches.replace(module.Tuner, "search", search)
-
-    def take_over_torch(self, module: Any) -> None:
-        """Follow PyTorch's gradients and optimizers."""
-        backward, loops = module.Tensor.backward, self._loops
-
-        def follow(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            self._require_torch()
-            self._tell("backward")
-            return backward(tensor, *args, **kwargs)
-
-        self.patches.replace(module.Tensor, "backward", follow)
-        if loops is not None:
-            hooks = import_module("torch.optim.optimizer")
-            hooks.register_optimizer_step_pre_hook(lambda *given: self._tell("update"))
-            hooks.register_optimizer_step_post_hook(lambda optimizer, *given: self._finish_torch(optimizer))
+        return search
 
     def _tell(self, phase: Any) -> None:
         if self._loops is not None:
             self._loops.enter(phase)
 
-    def _finish_torch(self, optimizer: Any) -> None:
-        if self._loops is not None and self.patches.active:
-            with self._kept():
-                self._loops.update(optimizer, [one for group in optimizer.param_groups for one in group["params"]])
+    def follow_gradient(self, require: Callable[[], None], compute: Any) -> Any:
+        """Tell of a backward pass, where it is what may train."""
 
-    def _require_torch(self) -> None:
+        def follow(one: Any, *args: Any, **kwargs: Any) -> Any:
+            require()
+            self._tell("backward")
+            return compute(one, *args, **kwargs)
+
+        return follow
+
+    def follow_torch(self, _: Any) -> None:
+        """Tell of each update by an optimizer of PyTorch."""
+        hooks = import_module("torch.optim.optimizer")
+
+        def finish(optimizer: Any, *given: Any) -> None:
+            if self._loops is not None and self.patches.active:
+                with self._kept():
+                    self._loops.update(
+                        optimizer, [one for group in optimizer.param_groups for one in group["params"]]
+                    )
+
+        hooks.register_optimizer_step_pre_hook(lambda *given: self._tell("update"))
+        hooks.register_optimizer_step_post_hook(finish)
+
+    def require_torch(self) -> None:
         """Raise an error unless a Keras model is trained on its PyTorch backend, and loops are followed."""
         if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
             with self._kept():
@@ -201,24 +179,17 @@ class _Followed:
         if keras.backend.backend() != "torch":
             self._refuse("PyTorch's gradients", backend="torch")
 
-    def take_over_tensorflow(self, module: Any) -> None:
-        """Follow `tf.GradientTape` and the functions of TensorFlow."""
-        tape, backend, loops = module.GradientTape, keras.backend.backend(), self._loops
-        begin, compute = tape.__init__, tape.gradient
+    def follow_tape(self, begin: Any) -> Any:
+        """Refuse `tf.GradientTape` that may train on another backend than TensorFlow."""
 
-        def follow_tape(one: Any, *args: Any, **kwargs: Any) -> None:
-            if backend != "tensorflow" and self._is_called_by_user() and self._can_train():
-                self._refuse("`tf.GradientTape`", backend="tensorflow")
-            begin(one, *args, **kwargs)
+        def follow(tape: Any, *args: Any, **kwargs: Any) -> None:
+            if keras.backend.backend() != "tensorflow" and self._is_called_by_user():
+                places = find_own_places(sys._getframe(1), (str(self._calls.own),))
+                if not self._calls.reached or can_train_after(places):
+                    self._refuse("`tf.GradientTape`", backend="tensorflow")
+            begin(tape, *args, **kwargs)
 
-        def follow_gradient(one: Any, *args: Any, **kwargs: Any) -> Any:
-            self._tell("backward")
-            return compute(one, *args, **kwargs)
-
-        self.patches.replace(tape, "__init__", follow_tape)
-        self.patches.replace(tape, "gradient", follow_gradient)
-        if loops is not None and backend == "tensorflow":
-            self.patches.replace(sys.modules[FUNCTIONS].Function, "__call__", follow_tensorflow(loops))
+        return follow
 
 
 def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -8,9 +8,8 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,6 +18,7 @@ from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
 from .feeding import stop_measuring_inputs
+from .patches import replace_after_import
 from .stand_in_datasets import (
     DataField,
     PublicData,
@@ -30,7 +30,6 @@ from .stand_in_datasets import (
     replace_tfds,
     write_folder,
 )
-from .watch import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.
 KERAS_PACKAGES = ("keras.src", "keras", "keras._tf_keras.keras")
@@ -62,13 +61,18 @@ class StandInData:
         """Replace the functions from now on."""
         if not self.terms.downloads:
             _refuse_downloads()
-        for library, name in read_public_data():
+        for (library, name), data in read_public_data().items():
             if library == "keras":
-                self._replace_keras_data(name)
-        self._replace_get_file()
-        self._replace_folders()
+                module = f"datasets.{name}"
+                _stand_in_for(module, "load_data", partial(self._build_keras_data, name, data))
+                _stand_in_for(module, "get_word_index", partial(_list_words, data))
+        for module in ("utils.file_utils", "utils"):
+            _stand_in_for(module, "get_file", lambda given: self._write_file(**given))
+        replace_after_import("keras.src.utils.dataset_utils", "index_directory", self._follow_listing)
+        image = "keras.src.legacy.preprocessing.image"
+        replace_after_import(image, "DirectoryIterator.__init__", self._follow_iterator)
         replace_tfds(self.note)
-        call_after_import("datasets", partial(replace_hugging_face, self.note))
+        replace_after_import("datasets", "load_dataset", partial(replace_hugging_face, self.note))
         return self
 
     def note(self, what: str, data: PublicData) -> None:
@@ -87,43 +91,11 @@ class StandInData:
 
     # --- functions of Keras -------------------------------------------------------------------------------
 
-    def _replace_keras_data(self, name: str) -> None:
-        """Replace `keras.datasets.NAME.load_data` and `get_word_index`."""
-        data = find_public_data("keras", name)
-        module = import_module(f"keras.src.datasets.{name}")
-        if data is None:
-            return
-        signature = inspect.signature(module.load_data)
-
-        def build(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            self.note(f"keras.datasets.{name}", data)
-            if bound.arguments.get("maxlen"):
-                self._note(f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted")
-            return build_keras_data(data, bound.arguments)
-
-        _replace(f"datasets.{name}", "load_data", or_else(module.load_data, build, where=is_from_loader))
-        if hasattr(module, "get_word_index"):
-            words = data.fields[0].bound or 0
-            index = or_else(
-                module.get_word_index, lambda *_: {f"w{n}": n for n in range(1, words + 1)}, where=is_from_loader
-            )
-            _replace(f"datasets.{name}", "get_word_index", index)
-
-    def _replace_get_file(self) -> None:
-        """Replace `keras.utils.get_file` for the texts and archives of the table."""
-        get_file = import_module("keras.src.utils.file_utils").get_file
-        signature = inspect.signature(get_file)
-
-        def build(*args: Any, **kwargs: Any) -> str | None:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return self._write_file(**bound.arguments)
-
-        replacement = or_else(get_file, build, where=is_from_loader)
-        for module in ("utils.file_utils", "utils"):
-            _replace(module, "get_file", replacement)
+    def _build_keras_data(self, name: str, data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
+        self.note(f"keras.datasets.{name}", data)
+        if given.get("maxlen"):
+            self._note(f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted")
+        return build_keras_data(data, given)
 
     def _write_file(self, fname: Any, origin: str, extract: bool, untar: bool, **how: Any) -> str | None:
         """Return the path of a stand-in for a file, or for the folder of its content; None if it is unknown."""
@@ -145,10 +117,8 @@ class StandInData:
 
     # --- folders ------------------------------------------------------------------------------------------
 
-    def _replace_folders(self) -> None:
-        """Replace the listing of files by `image_dataset_from_directory` and the like, and of generators."""
-        listing: Any = import_module("keras.src.utils.dataset_utils")
-        index = listing.index_directory
+    def _follow_listing(self, index: Any) -> Any:
+        """Follow the listing of files by `image_dataset_from_directory` and the like."""
 
         @wraps(index)
         def index_directory(directory: Any, labels: Any, formats: Any, class_names: Any = None, **how: Any) -> Any:
@@ -157,18 +127,19 @@ class StandInData:
             found = self._find_folder(directory, formats[0], classes, samples)
             return index(found, labels, formats, class_names=class_names, **how)
 
-        listing.index_directory = index_directory
-        iterator = import_module("keras.src.legacy.preprocessing.image").DirectoryIterator
-        start = iterator.__init__
+        return index_directory
+
+    def _follow_iterator(self, start: Any) -> Any:
+        """Follow the listing of files by generators of Keras 2."""
 
         @wraps(start)
-        def __init__(made: Any, directory: Any, generator: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        def begin(made: Any, directory: Any, generator: Any, *args: Any, **kwargs: Any) -> None:
             bound = inspect.signature(start).bind(made, directory, generator, *args, **kwargs).arguments
             usual = {None: ["all"], "binary": ["class_0", "class_1"]}.get(bound.get("class_mode", ""))
             classes = bound.get("classes") or usual
             start(made, self._find_folder(directory, ".jpg", classes, None), generator, *args, **kwargs)
 
-        iterator.__init__ = __init__
+        return begin
 
     def _find_folder(self, directory: Any, ending: str, classes: Sequence[str] | None, samples: int | None) -> Any:
         """Return a folder, or one of stand-ins if it is missing or empty."""
@@ -179,7 +150,13 @@ class StandInData:
         share = HELD_OUT_SHARE if os.path.basename(path).lower().startswith(HELD_OUT_NAMES) else 1.0
         count = samples or (None if self.terms.samples is None else max(1, round(self.terms.samples * share)))
         if not names or count is None:
-            self._refuse_folder(path, needs_classes=not names, needs_samples=count is None)
+            line = find_user_line(sys._getframe(1), (str(self.own),))
+            where = f"{line}: " if line else ""
+            flags = "--samples N " * (count is None) + "--assume classes=N" * (not names)
+            raise CaptureError(
+                f"{where}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
+                hint=f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is",
+            )
         self.is_as_stated = True
         folder = self.folder / f"folder-{len(self._notes)}"
         per_class = {name: len(range(number, count, len(names))) for number, name in enumerate(names)}
@@ -188,14 +165,6 @@ class StandInData:
         part = f" ({share:.0%} of `--samples`, assumed)" if share < 1 and samples is None else ""
         self._note(f"the folder `{path}` is missing or empty: {count} stand-ins{of} take its place{part}")
         return str(folder)
-
-    def _refuse_folder(self, path: str, *, needs_classes: bool, needs_samples: bool) -> NoReturn:
-        line = find_user_line(sys._getframe(1), (str(self.own),))
-        flags = "--samples N " * needs_samples + "--assume classes=N" * needs_classes
-        raise CaptureError(
-            f"{f'{line}: ' if line else ''}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
-            hint=f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is",
-        )
 
 
 def _refuse_downloads() -> None:
@@ -212,11 +181,19 @@ def _refuse_downloads() -> None:
         os.environ[name] = "1"
 
 
-def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
+def _stand_in_for(module: str, name: str, build: Callable[[dict[str, Any]], Any]) -> None:
+    """Let a function of Keras return what `build` makes of all its arguments, where it cannot load."""
+
+    def make(load: Any) -> Any:
+        def build_for(*args: Any, **kwargs: Any) -> Any:
+            bound = inspect.signature(load).bind(*args, **kwargs)
+            bound.apply_defaults()
+            return build(bound.arguments)
+
+        return or_else(load, build_for, where=is_from_loader)
+
     for package in KERAS_PACKAGES:
-        owner = sys.modules.get(f"{package}.{module}")
-        if owner is not None and hasattr(owner, name):
-            setattr(owner, name, function)
+        replace_after_import(f"{package}.{module}", name, make)
 
 
 # --- arrays of `keras.datasets` ---------------------------------------------------------------------------
@@ -235,6 +212,11 @@ def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]
         y = DataField(y.name, y.dtype, y.shape, COARSE_CLASSES)
     build = partial(_build_sequences, given=given) if x.dtype == "sequence" else build_array
     return tuple((build(x, count), build_array(y, count)) for count in counts)
+
+
+def _list_words(data: PublicData, _: Any) -> dict[str, int]:
+    """Return what `get_word_index` returns."""
+    return {f"w{number}": number for number in range(1, (data.fields[0].bound or 0) + 1)}
 
 
 def build_array(field: DataField, samples: int) -> Any:

@@ -22,54 +22,46 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import CaptureError
-from .watch import call_after_import
+from .patches import replace_after_import
 
 Library = Literal["keras", "tfds", "huggingface", "text", "archive"]
 USUAL_CONFIGS = ("default", "plain_text", "split")
-_FIELD = re.compile(r"(?P<name>[^=]+)=(?P<dtype>[a-z]+\d*)(?::(?P<shape>[\dx*]+))?(?:<(?P<bound>\d+))?")
+_FIELD = re.compile(r"([^=]+)=([a-z]+\d*)(?::([\dx*]+))?(?:<(\d+))?")
 _PART = re.compile(r"(\w+)(?:\[(-?[\d_]+%?)?:(-?[\d_]+%?)?\])?")
 
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A field of a sample.
-
-    Args:
-        name: Name of the field.
-        dtype: NumPy name of its type; or `string` (of words), `image`, or `sequence` (of word indices).
-        shape: Shape, None for a dimension that differs between samples; of a string, its usual number of words; of
-            a sequence, the usual and the longest length.
-        bound: Number of classes, or words of the vocabulary [-].
-    """
+    """A field of a sample."""
 
     name: str
-    dtype: str
+    dtype: str  # NumPy name of its type; or `string` (of words), `image`, or `sequence` (of word indices)
+    # shape, None for a dimension that differs between samples; of a string, its usual number of words; of a
+    # sequence, the usual and the longest length
     shape: tuple[int | None, ...]
-    bound: int | None
+    bound: int | None  # number of classes, or words of the vocabulary [-]
 
 
 @dataclass(frozen=True, slots=True)
 class PublicData:
-    """A public data set: a row of the table.
+    """A public data set: a row of the table."""
 
-    Args:
-        library: What loads it.
-        names: Its names there.
-        content: Fields of a sample; of a text its characters, of an archive the ending of its files.
-        sizes: Number of samples by split; of a text, its length; of an archive, number of files by folder.
-        source: Address of the page that states them.
-    """
-
-    library: str
-    names: tuple[str, ...]
-    content: str
+    library: str  # what loads it
+    names: tuple[str, ...]  # its names there
+    content: str  # fields of a sample; of a text its characters, of an archive the ending of its files
+    # number of samples by split; of a text, its length; of an archive, number of files by folder
     sizes: dict[str, int]
-    source: str
+    source: str  # address of the page that states them
 
     @property
     def fields(self) -> tuple[DataField, ...]:
         """Fields of a sample, first those that `as_supervised` returns."""
-        return tuple(_parse_field(text) for text in self.content.split())
+        found = []
+        for text in self.content.split():
+            name, dtype, shape, bound = _FIELD.fullmatch(text).groups()  # type: ignore[union-attr]
+            sizes = tuple(None if size == "*" else int(size) for size in (shape or "").split("x") if size)
+            found.append(DataField(name, dtype, sizes, None if bound is None else int(bound)))
+        return tuple(found)
 
     def count(self, split: str) -> int | None:
         """Return the number of samples of a split like `train`, `train[:80%]` or `train+test`; None for others."""
@@ -81,14 +73,6 @@ class PublicData:
                 return None
             total += len(range(size)[_cut(found[2], size) : _cut(found[3], size)])
         return total
-
-
-def _parse_field(text: str) -> DataField:
-    found = _FIELD.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    sizes = tuple(None if size == "*" else int(size) for size in (found["shape"] or "").split("x") if size)
-    return DataField(found["name"], found["dtype"], sizes, None if found["bound"] is None else int(found["bound"]))
 
 
 def _cut(bound: str | None, size: int) -> int | None:
@@ -118,10 +102,8 @@ def find_public_data(library: Library, name: str, config: str | None = None) -> 
         >>> find_public_data("tfds", "glue/sst2:2.0.0").sizes["train"]
         67349
     """
-    rows = read_public_data()
-    plain = name.partition(":")[0]
-    whole = rows.get((library, f"{plain}/{config}" if config else plain))
-    if whole is not None:
+    rows, plain = read_public_data(), name.partition(":")[0]
+    if whole := rows.get((library, f"{plain}/{config}" if config else plain)):
         return whole
     if config is None and library == "tfds":
         plain, _, config = plain.partition("/")
@@ -164,12 +146,8 @@ def replace_tfds(note: Note) -> None:
     if find_spec(TFDS) is None:
         if find_spec("tensorflow") is not None:
             sys.modules[TFDS] = _build_absent(note)
-        return
-
-    def replace(module: Any) -> None:
-        module.load = or_else(module.load, partial(_load, note))
-
-    call_after_import(TFDS, replace)
+    else:
+        replace_after_import(TFDS, "load", lambda load: or_else(load, partial(_load, note)))
 
 
 def _build_absent(note: Note) -> ModuleType:
@@ -239,7 +217,7 @@ class _Builder:
         self.info = SimpleNamespace(
             name=self.name,
             full_name=self.name,
-            features={field.name: _Feature(field) for field in data.fields},
+            features={field.name: _describe_feature(field) for field in data.fields},
             splits=_Splits(data),
             supervised_keys=(first.name, others[0].name) if others else None,
         )
@@ -254,11 +232,12 @@ class _Builder:
         if split is None:
             split = {name: name for name in self._data.sizes}
         if isinstance(split, (dict, list, tuple)):
-            build = partial(self.as_dataset, batch_size=batch_size, as_supervised=as_supervised)
-            built = [build(one) for one in (split.values() if isinstance(split, dict) else split)]
-            if any(one is None for one in built):
+            named = split if isinstance(split, dict) else dict(enumerate(split))
+            how = {"batch_size": batch_size, "as_supervised": as_supervised}
+            built = {name: self.as_dataset(one, **how) for name, one in named.items()}
+            if any(one is None for one in built.values()):
                 return None
-            return dict(zip(split, built, strict=True)) if isinstance(split, dict) else built
+            return built if isinstance(split, dict) else list(built.values())
         samples = self._data.count(str(getattr(split, "value", split)))
         if samples is None:
             return None
@@ -274,34 +253,29 @@ def _build_dataset(data: PublicData, samples: int, *, as_supervised: bool) -> An
 
     fields = data.fields[:2] if as_supervised else data.fields
 
-    def build(number: Any) -> Any:
-        values = [_build_tensor(tf, field, number) for field in fields]
-        return tuple(values) if as_supervised else dict(zip((f.name for f in fields), values, strict=True))
-
-    return tf.data.Dataset.range(samples).map(tf.autograph.experimental.do_not_convert(build))
-
-
-def _build_tensor(tf: Any, field: DataField, number: Any) -> Any:
-    if field.dtype == "string":
-        words = (number * field.shape[0] + tf.range(field.shape[0], dtype=tf.int64)) % WORDS
-        return tf.strings.reduce_join(tf.strings.join(["w", tf.strings.as_string(words)]), separator=" ")
-    if field.bound is not None:
-        return tf.cast(number % field.bound, field.dtype)
-    return tf.zeros([SIDE if size is None else size for size in field.shape], field.dtype)
-
-
-class _Feature:
-    """A feature of `info.features`."""
-
-    def __init__(self, field: DataField) -> None:
-        self.shape = () if field.dtype == "string" else field.shape
-        self.dtype, self.np_dtype = field.dtype, field.dtype
+    def build_value(field: DataField, number: Any) -> Any:
+        if field.dtype == "string":
+            words = (number * field.shape[0] + tf.range(field.shape[0], dtype=tf.int64)) % WORDS
+            return tf.strings.reduce_join(tf.strings.join(["w", tf.strings.as_string(words)]), separator=" ")
         if field.bound is not None:
-            self.num_classes = field.bound
-            self.names = [str(number) for number in range(field.bound)]
+            return tf.cast(number % field.bound, field.dtype)
+        return tf.zeros([SIDE if size is None else size for size in field.shape], field.dtype)
 
-    def int2str(self, number: Any) -> str:
-        return self.names[int(number)]
+    def build(number: Any) -> Any:
+        values = {field.name: build_value(field, number) for field in fields}
+        return tuple(values.values()) if as_supervised else values
+
+    do_not_convert = tf.autograph.experimental.do_not_convert
+    return tf.data.Dataset.range(samples).map(do_not_convert(build))
+
+
+def _describe_feature(field: DataField) -> SimpleNamespace:
+    """Return a feature of `info.features`."""
+    names = [str(number) for number in range(field.bound or 0)]
+    labels = {"num_classes": field.bound, "names": names, "int2str": lambda number: names[int(number)]}
+    shape = () if field.dtype == "string" else field.shape
+    more = {} if field.bound is None else labels
+    return SimpleNamespace(shape=shape, dtype=field.dtype, np_dtype=field.dtype, **more)
 
 
 class _Splits(dict[str, Any]):
@@ -335,35 +309,35 @@ class _Numpy:
 
 def _as_numpy(tree: Any) -> Any:
     """Return what `tfds.as_numpy` returns of data sets and tensors, nested or not."""
-    if isinstance(tree, dict):
-        return {name: _as_numpy(value) for name, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(map(_as_numpy, tree))
-    return tree.numpy() if hasattr(tree, "numpy") else _Numpy(tree)
+    import keras
+
+    return keras.tree.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else _Numpy(leaf), tree)
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------
 
 
-def replace_hugging_face(note: Note, module: Any) -> None:
-    """Replace `datasets.load_dataset`."""
+def replace_hugging_face(note: Note, load: Any) -> Any:
+    """Return a replacement of `datasets.load_dataset`."""
 
     def build(path: str, name: str | None = None, *args: Any, streaming: bool = False, **how: Any) -> Any:
         data = None if streaming else find_public_data("huggingface", path, name)
-        found = None if data is None else _build_splits(module, data, how.get("split"))
+        found = None if data is None else _build_splits(sys.modules["datasets"], data, how.get("split"))
         if data is not None and found is not None:
             note(f"load_dataset({path!r})", data)
         return found
 
-    if hasattr(module, "load_dataset"):  # not in a module of the user's own
-        module.load_dataset = or_else(module.load_dataset, build)
+    return or_else(load, build)
 
 
 def _build_splits(module: Any, data: PublicData, split: Any) -> Any:
     """Return a data set, or one of each split by name; None for a split that is unknown."""
     different = max(ROWS, *(field.bound or 0 for field in data.fields))
-    features = {field.name: _build_feature(module, field) for field in data.fields}
-    columns = {field.name: [_build_value(field, row) for row in range(different)] for field in data.fields}
+    features, columns = {}, {}
+    for field in data.fields:
+        kind = module.Image() if field.dtype == "image" else module.Value(field.dtype)
+        features[field.name] = kind if field.bound is None else module.ClassLabel(num_classes=field.bound)
+        columns[field.name] = [_build_value(field, row) for row in range(different)]
     rows = module.Dataset.from_dict(columns, features=module.Features(features))
 
     def build(samples: int) -> Any:
@@ -378,16 +352,10 @@ def _build_splits(module: Any, data: PublicData, split: Any) -> Any:
     return None if samples is None else build(samples)
 
 
-def _build_feature(module: Any, field: DataField) -> Any:
-    if field.bound is not None:
-        return module.ClassLabel(num_classes=field.bound)
-    return module.Image() if field.dtype == "image" else module.Value(field.dtype)
-
-
 def _build_value(field: DataField, row: int) -> Any:
     if field.dtype == "image":
-        height, width, *channels = (size or SIDE for size in field.shape)
-        return {"bytes": build_image(height, width, channels=channels[0] if channels else 1), "path": None}
+        height, width, channels = (*(size or SIDE for size in field.shape), 1)[:3]
+        return {"bytes": build_image(height, width, channels=channels), "path": None}
     if field.dtype == "string":
         return build_words(row, field.shape[0] or 1)
     return row % field.bound if field.bound is not None else row
@@ -401,24 +369,18 @@ RATE, SECONDS = 16_000, 1  # of audio
 
 def write_folder(folder: Path, numbers: Mapping[str, int], *, ending: str) -> None:
     """Write folders with numbers of equal files of some ending, which take the room of one."""
-    content, made = _build_content(ending), 0
-    first = folder
-    for name, number in numbers.items():
+    content = build_words(0, 100).encode() if ending == ".txt" else build_image()
+    content = _build_audio() if ending == ".wav" else content
+    files = (folder / name / f"{n:07d}{ending}" for name, number in numbers.items() for n in range(number))
+    for name in numbers:
         (folder / name).mkdir(parents=True, exist_ok=True)
-        for count in range(number):
-            path = folder / name / f"{count:07d}{ending}"
-            if made % LINKS_OF_A_FILE == 0:
-                first = path
-                path.write_bytes(content)
-            else:
-                os.link(first, path)
-            made += 1
-
-
-def _build_content(ending: str) -> bytes:
-    if ending == ".txt":
-        return build_words(0, 100).encode()
-    return _build_audio() if ending == ".wav" else build_image()
+    first = folder
+    for made, path in enumerate(files):
+        if made % LINKS_OF_A_FILE == 0:
+            first = path
+            path.write_bytes(content)
+        else:
+            os.link(first, path)
 
 
 def build_image(height: int = SIDE, width: int = SIDE, *, channels: int = 3) -> bytes:

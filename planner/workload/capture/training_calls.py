@@ -106,8 +106,11 @@ class StandIns:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)
         return build_predictions(model, known[key], samples=feed.samples or 1)
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
-        """Take a search of KerasTuner, given the arguments of `fit()`, as its trials; return a note on them.
+    def note(self, note: str) -> None:
+        """Take an assumption for the user; here it is dropped."""
+
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Take a search of KerasTuner, given the arguments of `fit()`, as its trials, and note so.
 
         Each trains the model of the default hyperparameters, which the tuner then returns as the best.
         """
@@ -118,12 +121,16 @@ class StandIns:
         longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
         if longest is not None:
             bound.arguments["epochs"] = int(longest)
-        trials = _count_trials(tuner.oracle) * int(getattr(tuner, "executions_per_trial", None) or 1)
+        trials = int(getattr(tuner.oracle, "max_trials", None) or 1)
+        if longest is not None:  # max_epochs x log(max_epochs, factor)^2 epochs an iteration (KerasTuner's pages)
+            rounds = math.log(max(2, longest), getattr(tuner.oracle, "factor", 3)) ** 2
+            trials = max(1, math.ceil(rounds * int(getattr(tuner.oracle, "hyperband_iterations", 1))))
+        trials *= int(getattr(tuner, "executions_per_trial", None) or 1)
         self.fit(model, dict(bound.arguments), calls=trials)
         tuner.get_best_models = lambda num_models=1: [tuner.hypermodel.build(defaults) for _ in range(num_models)]
         tuner.get_best_hyperparameters = lambda num_trials=1: [defaults] * num_trials
         tuner.results_summary = tuner.search_space_summary = lambda *args, **kwargs: None
-        return (
+        self.note(
             f"the KerasTuner search is planned as its budget: {trials} trials x {bound.arguments['epochs']} "
             "epochs of the model with default hyperparameters; other values take more or less time"
         )
@@ -139,13 +146,11 @@ def _name_metrics(model: Any) -> list[str]:
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     leaves = [leaf for leaf in keras.tree.flatten(given) if leaf is not None]
-    return ["loss", *map(_get_metric_name, leaves)]
-
-
-def _get_metric_name(metric: Any) -> str:
-    if isinstance(metric, str):
-        return metric
-    return str(getattr(metric, "name", None) or getattr(metric, "__name__", "metric"))
+    names = (
+        leaf if isinstance(leaf, str) else getattr(leaf, "name", None) or getattr(leaf, "__name__", "metric")
+        for leaf in leaves
+    )
+    return ["loss", *map(str, names)]
 
 
 def find_early_end(arguments: dict[str, Any]) -> str | None:
@@ -159,18 +164,6 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
         if any(code is not None and "stop_training" in code.co_names for code in methods):
             return type(callback).__name__
     return None
-
-
-def _count_trials(oracle: Any) -> int:
-    """Return the trainings of all epochs that a search amounts to [-].
-
-    Hyperband: max_epochs x log(max_epochs, factor)^2 epochs an iteration, by KerasTuner's documentation.
-    """
-    longest = getattr(oracle, "max_epochs", None)
-    if longest is None:
-        return int(getattr(oracle, "max_trials", None) or 1)
-    rounds = math.log(max(2, longest), getattr(oracle, "factor", 3)) ** 2
-    return max(1, math.ceil(rounds * int(getattr(oracle, "hyperband_iterations", 1))))
 
 
 # --- metrics, which are unknown -------------------------------------------------------------------------------
@@ -217,8 +210,7 @@ class UnknownMetric(float):
     def of_epoch(cls, name: str, epoch: int, use: MetricUse) -> UnknownMetric:
         """Return the stand-in of a metric after some epochs of all calls; its name tells whether it grows."""
         falling = 1.0 / (epoch + 2.0)
-        grows = any(part in name.lower() for part in GROWING)
-        return cls.known_as(1.0 - falling if grows else falling, use)
+        return cls.known_as(1.0 - falling if any(one in name.lower() for one in GROWING) else falling, use)
 
     @classmethod
     def known_as(cls, value: float, use: MetricUse) -> UnknownMetric:
@@ -251,12 +243,11 @@ class UnknownMetric(float):
         return self
 
 
-def _build_method(name: str) -> Callable[..., Any]:
-    """Return a method of `float` whose result is recorded if it is a comparison, and else as unknown."""
-    compute = getattr(float, f"__{name}__")
+def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that records the result of one of `float` if it is a comparison, and else as unknown."""
 
     def method(self: UnknownMetric, *others: Any) -> Any:
-        found = compute(self, *others)
+        found = compute(float(self), *others)
         if isinstance(found, bool):
             self.use.record(found)
         return UnknownMetric.known_as(found, self.use) if isinstance(found, float) else found
@@ -264,18 +255,13 @@ def _build_method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _build_function(function: Callable[[float], float]) -> Callable[[UnknownMetric], UnknownMetric]:
-    """Return a method that NumPy calls on arrays of objects."""
-    return lambda self: UnknownMetric.known_as(function(float(self)), self.use)
-
-
 for _name in (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
-    setattr(UnknownMetric, f"__{_name}__", _build_method(_name))
-_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    setattr(UnknownMetric, f"__{_name}__", _build_method(getattr(float, f"__{_name}__")))
+_FUNCTIONS: dict[str, Callable[[float], float]] = {  # that NumPy calls on arrays of objects
     "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
 }  # fmt: skip
 for _name, _function in _FUNCTIONS.items():
-    setattr(UnknownMetric, _name, _build_function(_function))
+    setattr(UnknownMetric, _name, _build_method(_function))
 
 
 class MetricList(list[Any]):

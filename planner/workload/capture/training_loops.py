@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial, update_wrapper
 from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -42,16 +42,11 @@ class ForLoop:
     @cached_property
     def total(self) -> int | None:
         """Iterations [-]; None if unknown."""
-        lengths = [one if isinstance(one, int) else _get_length(one) for one in self._sources]
+        lengths = []
+        for one in self._sources:
+            with suppress(Exception):  # the data is the user's code
+                lengths.append(one if isinstance(one, int) else len(one))
         return min((length for length in lengths if length >= 0), default=None)
-
-
-def _get_length(data: Any) -> int:
-    """Return a length; -1 for unknown and endless data."""
-    try:
-        return len(data)
-    except Exception:  # the data is the user's code
-        return -1
 
 
 _threads = threading.local()
@@ -72,7 +67,7 @@ def count_runs(counted: dict[ForLoop, int]) -> int:
     return left + 1
 
 
-def is_in_while(places: Iterable[tuple[str, int]]) -> bool:
+def _is_in_while(places: Iterable[tuple[str, int]]) -> bool:
     """Return whether a `while` loop runs, whose length is not known before its end."""
     return any(first <= line <= last for file, line in places for first, last in _whiles.get(file, ()))
 
@@ -83,13 +78,9 @@ def end_loops() -> None:
         loop.ends = True
 
 
-def list_running() -> list[ForLoop]:
-    """Return the loops that run in this thread, the outermost first."""
-    return list(getattr(_threads, "loops", ()))
-
-
 def _list_known() -> list[ForLoop]:
-    return [loop for loop in list_running() if loop.total is not None]
+    """Return the loops of known length that run in this thread, the outermost first."""
+    return [loop for loop in getattr(_threads, "loops", ()) if loop.total is not None]
 
 
 def iterate(*together: Any) -> Iterator[Any]:
@@ -196,7 +187,7 @@ class TrainingLoops:
             if now_s - self._started_s.setdefault(place, now_s) > LONGEST_COUNT_S:
                 raise LoopGivenUpError
         counted = self._counted.setdefault(place, {})
-        if is_in_while(place):
+        if _is_in_while(place):
             return 1
         times = count_runs(counted)
         if ends:
@@ -237,7 +228,7 @@ class TrainingLoops:
             self._updates.append((optimizer, variables))
             return
         place, rows = self.find_place(), self._take_rows()
-        running = {loop: loop.iteration for loop in list_running()}
+        running = {loop: loop.iteration for loop in getattr(_threads, "loops", ())}
         follows, self._last = bool(running.items() & self._last.items()), running
         runs = self.count(place, ends=False) + self._pending.get(place, 0)
         if not (follows or place in self._known or place in self._pending):
@@ -245,9 +236,14 @@ class TrainingLoops:
             return
         self._pending.pop(place, None)
         self._known.add(place)
-        self._add(place, partial(_build_step, rows, [(optimizer, variables)], self.batch_size), runs)
-        if not self._pending and not is_in_while(place):
+        self._add(place, partial(self._build_step, rows, [(optimizer, variables)], self.batch_size), runs)
+        if not self._pending and not _is_in_while(place):
             end_loops()
+
+    @staticmethod
+    def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> LoopStep:
+        model = hold_models(updates)
+        return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
 
     def _take_rows(self) -> tuple[Any, ...]:
         """Return what ran since the last update; what runs kernel by kernel is recorded from the first one on."""
@@ -266,18 +262,18 @@ class TrainingLoops:
 Loops = TrainingLoops | TimedLoop
 
 
-def _build_step(rows: tuple[Any, ...], updates: Updates, batch_size: int) -> LoopStep:
-    model = hold_models(updates)
-    return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
-
-
 def hold_models(updates: Updates) -> Any:
     """Return a model of the models that some updates train, with the variables of all their optimizers."""
     trained = {id(variable) for _, variables in updates for variable in variables}
     objects = (one for one in gc.get_objects() if issubclass(type(one), keras.Model))
     every = [one for one in objects if getattr(one, "built", False) and not hasattr(one, HELD)]
     inner = {id(layer) for one in every for layer in one._flatten_layers(include_self=False)}
-    found = [one for one in every if id(one) not in inner and not trained.isdisjoint(_list_trained(one))]
+    found = [
+        one
+        for one in every
+        if id(one) not in inner
+        and any(id(v) in trained or id(getattr(v, "_value", v)) in trained for v in one.trainable_variables)
+    ]
     if not found:
         raise CaptureError("the loop updates variables of no Keras model")
 
@@ -288,28 +284,19 @@ def hold_models(updates: Updates) -> Any:
             self.built = True
 
     held = Models()
-    optimizers = dict.fromkeys(optimizer for optimizer, _ in updates)  # a function may be traced twice
-    state = [one for optimizer in optimizers for one in _list_state(optimizer, held)]
+    state = []
+    for one in dict.fromkeys(optimizer for optimizer, _ in updates):  # a function may be traced twice
+        known = one
+        if not isinstance(one, keras.optimizers.Optimizer):  # of PyTorch: as Keras's of the same name
+            known = getattr(keras.optimizers, type(one).__name__, keras.optimizers.Adam)()
+            known.build(held.trainable_variables)
+        state += known.variables
     object.__setattr__(held, "optimizer", SimpleNamespace(variables=state, built=True))
     return held
 
 
-def _list_trained(model: Any) -> Iterator[int]:
-    for variable in model.trainable_variables:
-        yield from (id(variable), id(getattr(variable, "_value", variable)))
-
-
-def _list_state(optimizer: Any, model: Any) -> list[Any]:
-    """Return the variables of an optimizer; of one of PyTorch's, those that Keras's of the same name has."""
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        optimizer = getattr(keras.optimizers, type(optimizer).__name__, keras.optimizers.Adam)()
-        optimizer.build(model.trainable_variables)
-    return list(optimizer.variables)
-
-
-def follow_jit(loops: Loops) -> Callable[..., Any]:
+def follow_jit(loops: Loops, compile_function: Any) -> Callable[..., Any]:
     """Return a replacement of `jax.jit` that follows the functions of the user's own files."""
-    compile_function = jax.jit
 
     def jit(function: Any = None, /, **options: Any) -> Any:
         if not is_own_file(sys._getframe(1).f_code.co_filename, loops.folder):
@@ -348,12 +335,10 @@ class _JittedFunction:
 
     def _trace(self, args: Any, named: Any) -> Any:
         """Return the function traced for the shapes of some arguments."""
-        fixed = self._options.get("static_argnums") or ()
-        fixed = tuple(sorted({one % len(args) for one in ((fixed,) if isinstance(fixed, int) else fixed)}))
-        names = self._options.get("static_argnames") or ()
-        kept = {
-            name: value for name, value in named.items() if name in ((names,) if isinstance(names, str) else names)
-        }
+        numbers, names = (self._options.get(f"static_arg{what}") or () for what in ("nums", "names"))
+        fixed = tuple(sorted({one % len(args) for one in ((numbers,) if isinstance(numbers, int) else numbers)}))
+        names = (names,) if isinstance(names, str) else names
+        kept = {name: value for name, value in named.items() if name in names}
         shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
         rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
         return trace_function(partial(self.function, **kept), shapes, rest, fixed=fixed)
@@ -380,11 +365,15 @@ def _build_zeros(spec: Any) -> Any:
 
 def _build_jax_step(args: Any, traced: Any, updates: Updates) -> LoopStep:
     model = hold_models(updates)
-    shapes = [(tuple(leaf.shape), str(leaf.dtype)) for leaf in traced.closed.in_avals]
-    wanted = [[(tuple(v.shape), str(v.dtype)) for v in variables] for _, variables in updates]
-    trained = [position for run in wanted for position in _find_run(shapes, run)]
-    held = [(tuple(v.shape), str(v.dtype)) for v in (*model.variables, *model.optimizer.variables)]
-    batch = _find_batch(args, [*map(_describe_leaf, jax.tree.leaves(traced.results))], held)
+    shapes = list(map(_describe_leaf, traced.closed.in_avals))
+    trained: list[int] = []
+    for _, variables in updates:  # where they stand among the inputs, in a sequence
+        wanted, size = list(map(_describe_leaf, variables)), len(variables)
+        starts = (n for n in range(len(shapes) - size + 1) if shapes[n : n + size] == wanted)
+        first = next(starts, None)
+        trained += () if first is None else range(first, first + size)
+    held = list(map(_describe_leaf, (*model.variables, *model.optimizer.variables)))
+    batch = _find_batch(args, list(map(_describe_leaf, jax.tree.leaves(traced.results))), held)
     fed = [compute_array_bytes(*form) for form in batch]
     step = traced.tabulate(model, trained=trained, input_bytes=sum(fed))
     return LoopStep(model, step, batch[fed.index(max(fed))][0][0] if fed else 1, True)
@@ -402,19 +391,8 @@ def _find_batch(args: Any, returned: list[Any], held: list[Any]) -> list[Any]:
     return found
 
 
-def _find_run(shapes: list[Any], wanted: list[Any]) -> range:
-    """Return where a sequence stands in another one; an empty range if it does not."""
-    size = len(wanted)
-    starts = (n for n in range(len(shapes) - size + 1) if shapes[n : n + size] == wanted)
-    first = next(starts, None)
-    return range(0) if first is None else range(first, first + size)
-
-
-def follow_tensorflow(loops: Loops) -> Callable[..., Any]:
+def follow_tensorflow(loops: Loops, call_function: Any) -> Callable[..., Any]:
     """Return a replacement of the call of a `tf.function`, as `follow_jit` does."""
-    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-
-    call_function = Function.__call__
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
         import tensorflow as tf
@@ -422,21 +400,19 @@ def follow_tensorflow(loops: Loops) -> Callable[..., Any]:
         own = is_own_file(sys._getframe(1).f_code.co_filename, loops.folder)
         if loops.is_tracing or not tf.executing_eagerly() or not own:
             return call_function(self, *args, **named)
+
+        def build_zeros(tensor: Any) -> Any:
+            return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
+
         return loops.follow(
             (self, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
             partial(call_function, self, *args, **named),
             trace=partial(self.get_concrete_function, *args, **named),
             build=partial(_build_tensorflow_step, self, (args, named)),
-            build_results=lambda found: tf.nest.map_structure(_build_tensorflow_zeros, found.structured_outputs),
+            build_results=lambda found: tf.nest.map_structure(build_zeros, found.structured_outputs),
         )
 
     return call
-
-
-def _build_tensorflow_zeros(tensor: Any) -> Any:
-    import tensorflow as tf
-
-    return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
 
 
 def _build_tensorflow_step(function: Any, given: Any, concrete: Any, updates: Updates) -> LoopStep:
