@@ -21,8 +21,8 @@ from .roofline import (
     find_positions,
     find_sharpness,
     memory_traffic_s,
+    pick_rows,
     select_by_category,
-    select_rows,
     soft_max,
 )
 
@@ -41,9 +41,10 @@ class _Inputs:
     stack: StackCoefficients
     shared: SharedCoefficients
 
-    def select(self, rows: Any) -> _Inputs:
-        """Return the inputs of some rows."""
-        return _Inputs(*(select_rows(getattr(self, field.name), rows) for field in fields(self)))
+    def pick(self, chosen: tuple[Any, ...], *, shape: tuple[int, ...], xp: Any) -> _Inputs:
+        """Return the inputs of chosen kernels, see `pick_rows`."""
+        every = (getattr(self, field.name) for field in fields(self))
+        return _Inputs(*(pick_rows(one, chosen, shape=shape, xp=xp) for one in every))
 
     def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
         """Return the time of memory traffic at a share of the bandwidth [s]."""
@@ -75,9 +76,9 @@ def compute_kernel_parts_s(
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
     inputs = _Inputs(table, chip, generation, stack, shared)
     clock = clock_share(chip, shared)
-    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
+    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[..., table.contractions :]
     products_s = compute_contraction_s(table, chip, generation, stack, shared, xp=xp)
-    compute_s = xp.concatenate([products_s, elementwise_s])
+    compute_s = xp.concatenate([products_s, elementwise_s], axis=-1)
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     share = select_by_category(generation, streams, table.category, xp)
     memory_s = inputs.compute_traffic_s(table.bytes_moved, share=share, xp=xp)
@@ -109,16 +110,15 @@ def _fastest_unit_s(
     first, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in
     memory). Scalar units support both layouts, with Winograd's algorithm too.
     """
-    chosen = rows.nonzero()[0]
-    own = inputs.select(chosen)
-    table = replace(own.table, contractions=len(chosen))
+    chosen = rows.nonzero()
+    own = inputs.pick(chosen, shape=rows.shape, xp=xp)
+    table = replace(own.table, contractions=len(chosen[0]))
     # One array is read and written once, in one launch.
     array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED
     copied_s = own.compute_traffic_s(array_bytes, share=own.generation.stream, xp=xp)
     conversion_s = copied_s + own.generation.launch_s
-    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * conversion_s, 0.0)
-    by_tensor_s = total_s[chosen] + conversions_s
-    ones = xp.ones(len(chosen))
+    by_tensor_s = total_s[chosen] + xp.where(own.table.converted, _CONVERTED * conversion_s, 0.0)
+    ones = xp.ones(len(chosen[0]))
     scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
     arithmetic_s = compute_contraction_s(table, scalar, own.generation, own.stack, own.shared, xp=xp)
     sharpness = find_sharpness(table, own.shared, xp)

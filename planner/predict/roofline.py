@@ -171,11 +171,26 @@ def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...
     return chosen
 
 
-def select_rows(coefficients: Any, rows: Any) -> Any:
-    """Return the coefficients of some rows; scalars are kept, arrays of [kernels] are indexed."""
-    values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
-    cut = {name: value[rows] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
-    return replace(coefficients, **cut) if cut else coefficients
+def select_rows(values: Any, rows: Any) -> Any:
+    """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
+    named = ((field.name, getattr(values, field.name)) for field in fields(values))
+    arrays = ((name, value) for name, value in named if getattr(value, "ndim", 0))
+    cut = {name: value[..., rows] for name, value in arrays if value.ndim == 1 or value.shape[-1] != 1}
+    return replace(values, **cut) if cut else values
+
+
+def pick_rows(values: Any, chosen: tuple[Any, ...], *, shape: tuple[int, ...], xp: Any) -> Any:
+    """Return a record of chosen elements, arrays of [chosen]; scalars are kept.
+
+    Args:
+        values: Record of scalars and arrays that can be broadcast.
+        chosen: Indices along each axis.
+        shape: Shape to broadcast to.
+        xp: Array module.
+    """
+    named = ((field.name, getattr(values, field.name)) for field in fields(values))
+    picked = {name: xp.broadcast_to(value, shape)[chosen] for name, value in named if getattr(value, "ndim", 0)}
+    return replace(values, **picked) if picked else values
 
 
 def find_positions(rows: Any) -> Any:
@@ -184,7 +199,7 @@ def find_positions(rows: Any) -> Any:
     Args:
         rows: Mask of the chosen ones.
     """
-    return (rows.cumsum() - 1).clip(0)
+    return (rows.cumsum() - 1).clip(0).reshape(rows.shape)
 
 
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
