@@ -126,8 +126,8 @@ def _busy_s(
     given = place_step(table, accelerator, precision=precision, compiled=workload.compiled, input_bytes=0.0)
     if isinstance(given, NoPrediction) or not kernels:
         return None
-    launch_s, total, _, _ = compute_kernel_times_s([given], coefficients)[0]
-    return [float(time_s) for time_s in total - launch_s * table.count]
+    launch_s, total, _, _ = compute_kernel_times_s([given], coefficients)
+    return (total - launch_s * table.count)[0].tolist()
 
 
 def _shares(

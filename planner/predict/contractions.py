@@ -29,8 +29,8 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32
 # Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
 NEVER_S = 1e6  # penalty that excludes a tiling [s]
-# Times of tilings that are computed together. Larger arrays exceed 128 KiB, which the C library maps and unmaps each
-# time; that takes longer than to compute them.
+# Times of tilings that are computed together. Larger arrays exceed 128 KiB, which the C library maps and unmaps
+# each time; that takes longer than to compute them.
 CACHED_TIMES = 32_000
 ROUNDED = 1.0 + 1e-4  # factor above the error of a time in single precision [-]
 # Tiles in flight per core, which hide memory latency.

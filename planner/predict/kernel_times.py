@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .coefficients import (
-    AcceleratorLimits,
-    GenerationCoefficients,
-    SharedCoefficients,
-    StackCoefficients,
-    field_names,
-)
+from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .contractions import compute_contraction_s
 from .kernel_table import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import (
@@ -137,49 +130,12 @@ def _fastest_unit_s(
 WINOGRAD_REDUCTION = 4.0
 
 
-def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> float:
-    """Return a physical lower bound of a step: products at the datasheet's peak, nothing else [s].
+def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> Any:
+    """Return a physical lower bound of each step: products at the datasheet's peak, nothing else [s].
 
     Sum over the contractions of FLOPs / peak, with a quarter of the FLOPs where Winograd's algorithms apply on
     scalar units. Traffic is left out: caches may serve any part of it.
     """
-    rows = slice(table.contractions)
-    reduced = (table.winograd & chip.winograd & ~chip.tensor)[rows]
-    flops = (table.flops * table.count)[rows]
-    peak = chip.peak_flop_per_s[rows] * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
-    return float((flops / peak).sum())
-
-
-def concatenate_kernels(
-    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
-) -> tuple[KernelTable, AcceleratorLimits, Any]:
-    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
-
-    Args:
-        tables: Kernels of each step.
-        chips: Limits of the chip of each step.
-    """
-    import numpy as np
-
-    lengths = [len(table.count) for table in tables]
-    segment = np.repeat(np.arange(len(tables)), lengths)
-    category = np.concatenate([table.category for table in tables])
-    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
-
-    def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(table, name) for table in tables])[order]
-
-    def of_chips(name: str) -> Any:
-        values = [getattr(chip, name) for chip in chips]
-        if not any(getattr(value, "ndim", 0) for value in values):
-            return np.array(values)[segment[order]]
-        each = zip(values, lengths, strict=True)
-        columns = [value if getattr(value, "ndim", 0) else np.full(n, value) for value, n in each]
-        return np.concatenate(columns)[order]
-
-    others: dict[str, Any] = {"contractions": sum(table.contractions for table in tables)}
-    others |= {"dtype": None, "dtypes": (), "dispatched": 0.0}
-    arrays = {one.name: of_tables(one.name) for one in fields(KernelTable) if one.name not in others}
-    table = KernelTable(**others, **arrays)
-    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
-    return table, limits, segment[order]
+    reduced = table.winograd & chip.winograd & ~chip.tensor
+    peak = chip.peak_flop_per_s * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
+    return (table.flops * table.count / peak)[..., : table.contractions].sum(axis=-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..offers.aliases import get_chip_name
@@ -17,14 +17,13 @@ from .coefficients import (
     Coefficients,
     FittedCoefficients,
     GenerationCoefficients,
-    SharedCoefficients,
-    StackCoefficients,
+    HostCoefficients,
     era_sign,
     field_names,
 )
 from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdown
 from .kernel_table import KernelTable
-from .kernel_times import compute_bound_s, compute_kernel_parts_s, concatenate_kernels
+from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, count_dispatches, with_software_year
 from .run_config import append_mode, name_run_kind
@@ -32,8 +31,8 @@ from .step_time import Basis, NoPrediction, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-# Gap of a launch, and of each kernel the total, arithmetic and memory time, arrays of [kernels] [s].
-KernelTimes = tuple[float, Any, Any, Any]
+# Gap of a launch [steps, 1], and of each kernel the total, arithmetic and memory time [steps, kernels] [s].
+KernelTimes = tuple[Any, Any, Any, Any]
 
 
 class ModelledStep(Frozen):
@@ -105,97 +104,107 @@ def place_step(
     return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
 
 
-def model_step(
-    given: StepInput, coefficients: FittedCoefficients, *, times_s: KernelTimes | None = None
-) -> ModelledStep:
-    """Return the modelled time of one step on one device.
+def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledStep:
+    """Return the modelled time of one step on one device; see `model_steps`."""
+    return model_steps([given], coefficients)[0]
+
+
+def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[ModelledStep]:
+    """Return the modelled time of each step on one device; those that share a table are computed together.
 
     Args:
-        given: The step.
+        steps: Of one device each.
         coefficients: What was fitted; members that were not get the mean of their group.
-        times_s: Times of the kernels, where they are known [s].
     """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(steps):
+        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.chip.lanes))
+        groups.setdefault(alike, []).append(place)
+    found: dict[int, ModelledStep] = {}
+    for places in groups.values():
+        found |= zip(places, _model_alike([steps[place] for place in places], coefficients), strict=True)
+    return [found[place] for place in range(len(steps))]
+
+
+def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> Iterator[ModelledStep]:
+    """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    shared = coefficients.shared
-    table, machine = given.table, coefficients.hosts.get(given.host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = times_s or compute_kernel_times_s([given], coefficients)[0]
-    gaps_s = float(launch_s * table.count.sum())
-    busy = total - launch_s * table.count
-    compute_s = float(busy[compute >= memory].sum())
-    device_s = float(total.sum())
-    feed_s = given.input_bytes / machine.feed_bytes_per_s
-    whole_s = float(
-        compute_step_s(
-            device_s=device_s,
-            launches=count_dispatches(table, compiled=given.compiled),
-            input_bytes=given.input_bytes,
-            pressure=given.pressure,
-            paging_s=given.paging_s,
-            host=machine,
-            shared=shared,
-            xp=np,
+    table = steps[0].table
+    launch_s, total, compute, memory = compute_kernel_times_s(steps, coefficients)
+    paging = [math.inf if one.paging_s is None else one.paging_s for one in steps]
+    hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
+    host = HostCoefficients(**_list_columns(hosts))
+    input_bytes = np.array([one.input_bytes for one in steps])
+    gaps = launch_s * table.count
+    device_s, gaps_s, feed_s = total.sum(axis=1), gaps.sum(axis=1), input_bytes / host.feed_bytes_per_s
+    compute_s = np.where(compute >= memory, total - gaps, 0.0).sum(axis=1)
+    whole_s = compute_step_s(
+        device_s=device_s,
+        launches=count_dispatches(table, compiled=steps[0].compiled),
+        input_bytes=input_bytes,
+        pressure=np.array([one.pressure for one in steps]),
+        paging_s=np.array(paging),
+        host=host,
+        shared=coefficients.shared,
+        xp=np,
+    )
+    parts = {
+        "compute": compute_s,
+        "memory bandwidth": device_s - gaps_s - compute_s,
+        "launch": gaps_s + whole_s - device_s - feed_s,
+        "input": feed_s,
+    }
+    rows = zip(*(part.tolist() for part in parts.values()), strict=True)
+    bounds_s = compute_bound_s(table, _stack_chips(steps)).tolist()
+    for one_s, parts_s, kernels_s, bound_s in zip(whole_s.tolist(), rows, total, bounds_s, strict=True):
+        parts_of = dict(zip(parts, parts_s, strict=True))
+        yield ModelledStep(
+            total_s=one_s, parts_s=parts_of, category=table.category, kernels_s=kernels_s, bound_s=bound_s
         )
-    )
-    return ModelledStep(
-        total_s=whole_s,
-        parts_s={
-            "compute": compute_s,
-            "memory bandwidth": device_s - gaps_s - compute_s,
-            "launch": gaps_s + whole_s - device_s - feed_s,
-            "input": feed_s,
-        },
-        category=table.category,
-        kernels_s=total,
-        bound_s=compute_bound_s(table, given.chip),
-    )
 
 
-def compute_kernel_times_s(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[KernelTimes]:
-    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time of several steps [s].
+def compute_kernel_times_s(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> KernelTimes:
+    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
 
     Args:
-        steps: Steps of one stack and software year; those on chips other than TPUs are computed as one table.
+        steps: Steps of one table, stack and software year on different chips, either TPUs or others.
         coefficients: What was fitted.
     """
     import numpy as np
 
-    stack, software_year = steps[0].stack, steps[0].software_year
+    table, chip, stack, software_year = steps[0].table, _stack_chips(steps), steps[0].stack, steps[0].software_year
+    if steps[0].chip.lanes:
+        return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    tiled = [one for one in steps if not one.chip.lanes]
     generations = {
         (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
-        for name, year in {(one.generation, one.year) for one in tiled}
+        for name, year in {(one.generation, one.year) for one in steps}
     }
-    owns = [generations[one.generation, one.year] for one in tiled]
-    launches_s = iter([own.launch_s * framework.launch for own in owns])
-    parts_s = iter(_compute_tiled_parts_s(tiled, owns, framework, coefficients.shared) if tiled else ())
-    return [
-        (0.0, *systolic_parts_s(one.table, one.chip, xp=np))
-        if one.chip.lanes
-        else (next(launches_s), *next(parts_s))
-        for one in steps
-    ]
+    columns = _list_columns([generations[one.generation, one.year] for one in steps])
+    own = GenerationCoefficients(**{name: column[:, None] for name, column in columns.items()})
+    times = compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    return own.launch_s * framework.launch, *times
 
 
-def _compute_tiled_parts_s(
-    steps: Sequence[StepInput],
-    owns: Sequence[GenerationCoefficients],
-    framework: StackCoefficients,
-    shared: SharedCoefficients,
-) -> list[tuple[Any, Any, Any]]:
-    """Return `compute_kernel_parts_s` of several steps, each with the coefficients of its generation [s]."""
+def _list_columns(rows: Sequence[Frozen]) -> dict[str, Any]:
+    """Return the values of records by field, arrays of [records]."""
     import numpy as np
 
-    if len(steps) == 1:  # coefficients stay numbers
-        return [compute_kernel_parts_s(steps[0].table, steps[0].chip, owns[0], framework, shared, xp=np)]
-    table, chip, segment = concatenate_kernels([one.table for one in steps], [one.chip for one in steps])
-    names = field_names(GenerationCoefficients)
-    columns = {name: np.array([getattr(own, name) for own in owns])[segment] for name in names}
-    parts_s = compute_kernel_parts_s(table, chip, GenerationCoefficients(**columns), framework, shared, xp=np)
-    order = np.argsort(segment, kind="stable")
-    ends = np.cumsum([len(one.table.count) for one in steps])[:-1]
-    return list(zip(*(np.split(part_s[order], ends) for part_s in parts_s), strict=True))
+    return {name: np.array([getattr(row, name) for row in rows]) for name in field_names(type(rows[0]))}
+
+
+def _stack_chips(steps: Sequence[StepInput]) -> AcceleratorLimits:
+    """Return the limits of chips for the kernels of one table, arrays of [chips, kernels] or [chips, 1]."""
+    import numpy as np
+
+    found = {}
+    for name in field_names(AcceleratorLimits):
+        values = [getattr(one.chip, name) for one in steps]
+        by_kernel = any(getattr(value, "ndim", 0) for value in values)
+        rows = np.broadcast_arrays(*values, steps[0].table.count)[:-1] if by_kernel else values
+        found[name] = np.stack(rows) if by_kernel else np.array(rows)[:, None]
+    return AcceleratorLimits(**found)
 
 
 def _find_generation(
@@ -224,7 +233,7 @@ def predict_step(
     precision: str,
     mode: str,
     traffic_s: float = 0.0,
-    times_s: KernelTimes | None = None,
+    step: ModelledStep | None = None,
 ) -> StepTime:
     """Return the time of a step of a user, whose runs no publisher has measured.
 
@@ -235,9 +244,9 @@ def predict_step(
         precision: Precision on the accelerator, see `find_execution_precision`.
         mode: `train` or `infer`.
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
-        times_s: Times of the kernels, where they are known [s].
+        step: The modelled step, where it is known.
     """
-    step, fitted_on = model_step(given, coefficients, times_s=times_s), coefficients.fitted_on
+    step, fitted_on = step or model_step(given, coefficients), coefficients.fitted_on
     features = compute_features(
         step.breakdown,
         on_tensor_units=bool(given.chip.tensor.any()),

@@ -24,10 +24,10 @@ from .keras_defaults import (
 from .kernel_table import Kernel, KernelTable
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
-    KernelTimes,
+    ModelledStep,
     StepInput,
-    compute_kernel_times_s,
     compute_variable_traffic_s,
+    model_steps,
     place_step,
     predict_step,
 )
@@ -166,36 +166,32 @@ class Predictor:
     def _model_step(
         self, workload: Workload, accelerator: Accelerator, devices: float, *, stack: str
     ) -> StepTime | NoPrediction:
-        share = min(devices, 1.0)
-        given = self._build_input(workload, accelerator, stack)
+        given = self._build_input(workload, accelerator, stack, min(devices, 1.0))
         if isinstance(given, NoPrediction):
             return given
         precision = find_execution_precision(workload, accelerator)
         if workload.quantization is not None:
             precision = f"{workload.quantization}_from_{precision}"
-        executed = select_executed_workload(workload, accelerator)
-        memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
         step = predict_step(
-            replace(
-                given,
-                chip=_part_of(given.chip, share),
-                pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
-                paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
-            ),
+            given,
             accelerator,
             self.coefficients,
             precision=precision,
             mode=workload.mode,
-            traffic_s=compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
-            times_s=self._compute_times_s(workload, accelerator, devices, stack) if share == 1.0 else None,
+            traffic_s=compute_variable_traffic_s(workload, accelerator) if devices >= 1.0 else 0.0,
+            step=self._model_peers(workload, accelerator, devices, stack) if devices >= 1.0 else None,
         )
         return replace(step, note=join_notes(*list_execution_notes(workload, accelerator), step.note))
 
-    def _build_input(self, workload: Workload, accelerator: Accelerator, stack: str) -> StepInput | NoPrediction:
+    def _build_input(
+        self, workload: Workload, accelerator: Accelerator, stack: str, share: float
+    ) -> StepInput | NoPrediction:
         def compute() -> StepInput | NoPrediction:
             mode, compiled = workload.mode, workload.compiled
             name, host = name_user_run(stack, torch=workload.backend == "torch", mode=mode, compiled=compiled)
-            return place_step(
+            executed = select_executed_workload(workload, accelerator)
+            memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
+            given = place_step(
                 self.kernel_table(workload, accelerator),
                 accelerator,
                 precision=find_execution_precision(workload, accelerator),
@@ -203,14 +199,19 @@ class Predictor:
                 input_bytes=workload.memory.input_bytes,
                 stack=name,
                 host=host,
+                pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
+                paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
             )
+            if share == 1.0 or isinstance(given, NoPrediction):
+                return given
+            return replace(given, chip=_part_of(given.chip, share))
 
-        return self._keep("input", workload, accelerator, by=(stack,), compute=compute)
+        return self._keep("input", workload, accelerator, by=(stack, share), compute=compute)
 
-    def _compute_times_s(
+    def _model_peers(
         self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
-    ) -> KernelTimes:
-        """Return the times of a step's kernels, computed together with those on as many devices of other kinds.
+    ) -> ModelledStep:
+        """Return the step of one device, modelled together with those on as many devices of other kinds.
 
         Many small arrays take longer than a few large ones.
         """
@@ -218,17 +219,16 @@ class Predictor:
         if not any(one is accelerator for one in peers):
             peers = (accelerator,)
 
-        def compute() -> dict[int, KernelTimes]:
-            inputs = ((id(one), self._build_input(workload, one, stack)) for one in peers)
+        def compute() -> dict[int, ModelledStep]:
+            inputs = ((id(one), self._build_input(workload, one, stack, 1.0)) for one in peers)
             known = {one: given for one, given in inputs if not isinstance(given, NoPrediction)}
-            return dict(zip(known, compute_kernel_times_s([*known.values()], self.coefficients), strict=True))
+            return dict(zip(known, model_steps([*known.values()], self.coefficients), strict=True))
 
-        return self._keep("times", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
+        return self._keep("steps", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
-    if share >= 1.0:
-        return chip
+    """Return the limits of a share of a device."""
     return replace(
         chip,
         peak_flop_per_s=chip.peak_flop_per_s * share,

@@ -82,17 +82,14 @@ def systolic_parts_s(
         attention_share: Share of the peak that fused attention reaches [-].
         xp: Array module.
     """
-    first = table.contractions
-    products = padded_flops(
-        m=table.m[:first], n=table.n[:first], k=table.k[:first], batch=table.batch[:first], lanes=chip.lanes, xp=xp
-    )
-    fused = table.category[:first] >= _FIRST_ATTENTION
+    products = padded_flops(m=table.m, n=table.n, k=table.k, batch=table.batch, lanes=chip.lanes, xp=xp)
+    fused = table.category >= _FIRST_ATTENTION
     share = xp.where(fused, attention_share, chip.matmul_share)
-    product_s = products / (share * chip.peak_flop_per_s[:first])
-    # Depthwise convolutions run on the vector unit.
-    vector_s = table.flops / chip.vector_flop_per_s
-    product_s = xp.where(table.category[:first] == _DEPTHWISE, vector_s[:first], product_s)
-    compute_s = xp.concatenate([product_s, vector_s[first:]])
+    # Depthwise convolutions run on the vector unit, as everything but products does.
+    on_arrays = (xp.arange(len(table.category)) < table.contractions) & (table.category != _DEPTHWISE)
+    compute_s = xp.where(
+        on_arrays, products / (share * chip.peak_flop_per_s), table.flops / chip.vector_flop_per_s
+    )
     memory_s = table.bytes_moved / chip.memory_bytes_per_s
     total_s = soft_max(compute_s, memory_s, sharpness=SHARPNESS, xp=xp)
     return total_s * table.count, compute_s * table.count, memory_s * table.count
