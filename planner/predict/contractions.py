@@ -15,7 +15,6 @@ from .roofline import (
     compute_bandwidth_bytes_per_s,
     find_positions,
     find_sharpness,
-    pick_rows,
     select_by_category,
     select_rows,
     soft_max,
@@ -117,8 +116,10 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """
     if xp.__name__ != "numpy":
         return _compute_chosen_s(products, *_find_fastest(products, SPLITS, xp=xp)[1], xp=xp)
-    shape = xp.broadcast_shapes(*(xp.shape(getattr(products, one.name)) for one in fields(products)))
-    flat = pick_rows(products, xp.ones(shape, bool).nonzero(), shape=shape, xp=xp)
+    named = [(one.name, getattr(products, one.name)) for one in fields(products)]
+    shape = xp.broadcast_shapes(*(xp.shape(value) for _, value in named))
+    arrays = ((name, xp.broadcast_to(value, shape)) for name, value in named if xp.ndim(value))
+    flat = replace(products, **{name: value.ravel() for name, value in arrays})
     waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
     tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
     whole = ~flat.may_split | (tiles >= waves * flat.cores)

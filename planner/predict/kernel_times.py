@@ -34,10 +34,9 @@ class _Inputs:
     stack: StackCoefficients
     shared: SharedCoefficients
 
-    def pick(self, chosen: tuple[Any, ...], *, shape: tuple[int, ...], xp: Any) -> _Inputs:
+    def pick(self, chosen: tuple[Any, ...]) -> _Inputs:
         """Return the inputs of chosen kernels, see `pick_rows`."""
-        every = (getattr(self, field.name) for field in fields(self))
-        return _Inputs(*(pick_rows(one, chosen, shape=shape, xp=xp) for one in every))
+        return _Inputs(*(pick_rows(getattr(self, field.name), chosen) for field in fields(self)))
 
     def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
         """Return the time of memory traffic at a share of the bandwidth [s]."""
@@ -104,7 +103,7 @@ def _fastest_unit_s(
     memory). Scalar units support both layouts, with Winograd's algorithm too.
     """
     chosen = rows.nonzero()
-    own = inputs.pick(chosen, shape=rows.shape, xp=xp)
+    own = inputs.pick(chosen)
     table = replace(own.table, contractions=len(chosen[0]))
     # One array is read and written once, in one launch.
     array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED

@@ -84,15 +84,15 @@ class Predictor:
         return self._keep("fingerprint", workload, compute=compute)
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
-        """Return the kernel table of a step; accelerators with equal execution share one table."""
+        """Return the kernel table of a step; equal tables are one object, of which chips are modelled together."""
         execution = find_keras_execution(workload, accelerator)
         ops = execution.select_ops(workload)
-        return self._keep(
-            "table",
-            ops,
-            by=(execution,),
-            compute=lambda: execution.build_table(self._build_kernels(ops, execution)),
-        )
+
+        def compute() -> KernelTable:
+            table = execution.build_table(self._build_kernels(ops, execution))
+            return self._keep("equal tables", by=table.contents, compute=lambda: table)
+
+        return self._keep("table", ops, by=(execution,), compute=compute)
 
     def step_time(
         self,

@@ -179,18 +179,21 @@ def select_rows(values: Any, rows: Any) -> Any:
     return replace(values, **cut) if cut else values
 
 
-def pick_rows(values: Any, chosen: tuple[Any, ...], *, shape: tuple[int, ...], xp: Any) -> Any:
+def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
     """Return a record of chosen elements, arrays of [chosen]; scalars are kept.
 
     Args:
-        values: Record of scalars and arrays that can be broadcast.
-        chosen: Indices along each axis.
-        shape: Shape to broadcast to.
-        xp: Array module.
+        values: Record of scalars and arrays of [kernels], [steps, 1] or [steps, kernels].
+        chosen: Indices of kernels, or of steps and kernels.
     """
-    named = ((field.name, getattr(values, field.name)) for field in fields(values))
-    picked = {name: xp.broadcast_to(value, shape)[chosen] for name, value in named if getattr(value, "ndim", 0)}
-    return replace(values, **picked) if picked else values
+    found = {}
+    for name in (field.name for field in fields(values)):
+        value = getattr(values, name)
+        if getattr(value, "ndim", 0) == 1:
+            found[name] = value[chosen[-1]]
+        elif getattr(value, "ndim", 0):
+            found[name] = value[chosen[0], 0] if value.shape[-1] == 1 else value[chosen]
+    return replace(values, **found) if found else values
 
 
 def find_positions(rows: Any) -> Any:
