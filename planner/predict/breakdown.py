@@ -18,7 +18,7 @@ from .coefficients import Coefficients
 from .executed_ops import find_keras_execution
 from .keras_defaults import find_execution_precision
 from .launches import moved_bytes
-from .modelled_step import compute_kernel_times_s, place_step
+from .modelled_step import compute_kernel_times_s, place_step, stack_chips
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _busy_s(
     given = place_step(table, accelerator, precision=precision, compiled=workload.compiled, input_bytes=0.0)
     if isinstance(given, NoPrediction) or not kernels:
         return None
-    launch_s, total, _, _ = compute_kernel_times_s([given], coefficients)
+    launch_s, total, _, _ = compute_kernel_times_s([given], stack_chips([given]), coefficients)
     return (total - launch_s * table.count)[0].tolist()
 
 

@@ -312,18 +312,21 @@ class Launching(Frozen):
     def _iter_launches(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
         """Yield each kernel with its operations."""
         transposed = find_transposed_layers(ops) if self.xla_samples else frozenset()
+        others = []
         for op in ops:
-            if op.kind is OpKind.CONV and self.xla_samples:
-                first, *others = _iter_xla_convolutions(
+            if op.kind not in PRODUCTS:
+                others.append(op)
+            elif op.kind is OpKind.CONV and self.xla_samples:
+                first, *added = _iter_xla_convolutions(
                     op, transposed=op.layer in transposed, samples=self.xla_samples
                 )
                 yield first, [op]
-                yield from ((kernel, []) for kernel in others)
-            elif op.kind in PRODUCTS:
+                yield from ((kernel, []) for kernel in added)
+            else:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:
             yield from self._iter_losses(ops)
-        for members in self._group(op for op in ops if op.kind not in PRODUCTS):
+        for members in self._group(others):
             kernel = self._describe_group(members)
             yield kernel, members
             if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
@@ -366,6 +369,10 @@ class Launching(Frozen):
 
     def _describe_group(self, members: list[Op]) -> Kernel:
         """Return the kernel of several operations."""
+        if len(members) == 1 and members[0].count == 1:
+            op = members[0]
+            once = self.persistent_norms and op.composed == _BATCH_NORMALIZATION
+            return Kernel(_category(op), op.dtype, op.flops, self._count_bytes(op, once=once))
         once = self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
         heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
         for op in members:

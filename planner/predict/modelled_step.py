@@ -130,8 +130,8 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    table = steps[0].table
-    launch_s, total, compute, memory = compute_kernel_times_s(steps, coefficients)
+    table, chip = steps[0].table, stack_chips(steps)
+    launch_s, total, compute, memory = compute_kernel_times_s(steps, chip, coefficients)
     paging = [math.inf if one.paging_s is None else one.paging_s for one in steps]
     hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
     host = HostCoefficients(**_list_columns(hosts))
@@ -156,7 +156,7 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
         "input": feed_s,
     }
     rows = zip(*(part.tolist() for part in parts.values()), strict=True)
-    bounds_s = compute_bound_s(table, _stack_chips(steps)).tolist()
+    bounds_s = compute_bound_s(table, chip).tolist()
     for one_s, parts_s, kernels_s, bound_s in zip(whole_s.tolist(), rows, total, bounds_s, strict=True):
         parts_of = dict(zip(parts, parts_s, strict=True))
         yield ModelledStep(
@@ -164,16 +164,19 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
         )
 
 
-def compute_kernel_times_s(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> KernelTimes:
+def compute_kernel_times_s(
+    steps: Sequence[StepInput], chip: AcceleratorLimits, coefficients: FittedCoefficients
+) -> KernelTimes:
     """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
 
     Args:
         steps: Steps of one table, stack and software year on different chips, either TPUs or others.
+        chip: Limits of the chips, see `stack_chips`.
         coefficients: What was fitted.
     """
     import numpy as np
 
-    table, chip, stack, software_year = steps[0].table, _stack_chips(steps), steps[0].stack, steps[0].software_year
+    table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
     if steps[0].chip.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
@@ -194,7 +197,7 @@ def _list_columns(rows: Sequence[Frozen]) -> dict[str, Any]:
     return {name: np.array([getattr(row, name) for row in rows]) for name in field_names(type(rows[0]))}
 
 
-def _stack_chips(steps: Sequence[StepInput]) -> AcceleratorLimits:
+def stack_chips(steps: Sequence[StepInput]) -> AcceleratorLimits:
     """Return the limits of chips for the kernels of one table, arrays of [chips, kernels] or [chips, 1]."""
     import numpy as np
 
