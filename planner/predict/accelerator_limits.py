@@ -80,7 +80,6 @@ def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]
     """Return the operand types whose products run on tensor units.
 
     Args:
-        accelerator: A row of the catalog.
         precision: Precision of the workload; `tf32` and `tf32_convolutions` include float32 convolutions.
     """
     dtypes = (*SIXTEEN_BIT, "float32")
@@ -225,8 +224,6 @@ def compute_limits(
     """Return the limits of an accelerator for each kernel, or the reason if data is missing.
 
     Args:
-        accelerator: A row of the catalog.
-        table: Kernels of the step.
         precision: Precision of the workload; `tf32` runs float32 products on tensor cores, `tf32_convolutions`
             float32 convolutions.
     """

@@ -83,10 +83,7 @@ def break_down_step(
     """Return the time breakdown of a step; None if limits of the chip or operations are unknown.
 
     Args:
-        workload: Traced workload.
-        accelerator: A row of the catalog.
         step: Prediction of any basis, to which the times of kernels are scaled.
-        coefficients: Fitted coefficients.
     """
     execution = find_keras_execution(workload, accelerator)
     pairs = execution.group_ops(execution.select_ops(workload))
@@ -180,8 +177,6 @@ def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: 
     script recomputes counts again, which makes it a utilization by hardware FLOPs.
 
     Args:
-        workload: Step of one device.
-        accelerator: Row of the catalog.
         share: Devices that do this work, at most 1 [-].
     """
     precision = find_execution_precision(workload, accelerator)

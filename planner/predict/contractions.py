@@ -84,10 +84,8 @@ def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: An
     a sharp maximum would have a kink at one point for all of them, where the fit of coefficients gets stuck.
 
     Args:
-        products: Any number.
         rows, columns: r, c, size of an output tile [-].
         splits: s, parts of the k loop [-].
-        xp: Array module.
     """
     busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
     return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
@@ -109,10 +107,6 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
 
     A split with v >= T is never the fastest: it takes 1 + 2 split_cost times as long or longer, and what the last
     wave of the whole product adds is less than q / T of it.
-
-    Args:
-        products: Sizes are arrays, which are broadcast to one shape.
-        xp: Array module.
     """
     if xp.__name__ != "numpy":
         return _compute_chosen_s(products, *_find_fastest(products, SPLITS, xp=xp)[1], xp=xp)
@@ -137,12 +131,6 @@ def _find_fastest(
     """Return the times of all tilings, array of [tilings, products] [s], and tile and split of the fastest.
 
     Gradients follow the chosen tiling alone.
-
-    Args:
-        products: Sizes are arrays of [products].
-        splits: Parts of the k loop.
-        sharp: Whether arithmetic and latency overlap whole, in single precision: much faster to compute.
-        xp: Array module.
     """
     dtype = xp.float32 if sharp else float
     rows, columns = (xp.asarray(sizes, dtype).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))

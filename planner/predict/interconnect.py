@@ -139,7 +139,6 @@ def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:
     that an exchange as long as the pass does not hide whole. Never negative, never more than the exchange.
 
     Args:
-        exchange_s: The exchange on its own [s].
         hidden_at_most_s: Upper bound of the hidden time [s].
 
     Example:

@@ -95,11 +95,7 @@ class KernelTable:
 
 
 def find_products(category: Any) -> Any:
-    """Return the mask of matrix products, fused attention included, array of [kernels].
-
-    Args:
-        category: Codes into `CATEGORIES`, array of [kernels].
-    """
+    """Return the mask of matrix products, fused attention included, array of [kernels]."""
     return (category >= CATEGORIES.index("dot")) & (category < len(CONTRACTIONS))
 
 
@@ -122,9 +118,7 @@ def build_kernel_table(
     """Return the kernels as NumPy arrays.
 
     Args:
-        kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
-        attention_kernel: Kernel that computes passes of fused attention.
         rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
     """
     import numpy as np

@@ -57,7 +57,6 @@ def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[O
     """Return the operations dispatched by the host, and those launched by cuDNN.
 
     Args:
-        ops: Of a traced workload.
         layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
     """
     if not layers:
@@ -144,7 +143,6 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
     Products are whole, each in a group of its own.
 
     Args:
-        ops: Of a traced workload.
         parts: Where a framework composes: in `calls` that TensorFlow has no kernel for, in `torch_calls` that
             Keras on PyTorch has none for, in `updates` of variables.
     """
@@ -354,12 +352,7 @@ class Launching(Frozen):
         return list(groups.values())
 
     def _count_bytes(self, op: Op, *, once: bool) -> float:
-        """Return the bytes that an operation moves as part of a kernel [bytes].
-
-        Args:
-            op: One of the kernel's operations.
-            once: Whether the kernel reads each operand once.
-        """
+        """Return the bytes that an operation moves as part of a kernel [bytes]."""
         moved = moved_bytes(op, compiled=self.compiled)
         if self.compiled:
             return moved - op.fused_bytes_reread if self.row_kernels else moved

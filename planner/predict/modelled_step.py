@@ -92,9 +92,6 @@ def place_step(
     """Return a step on an accelerator, or the reason if data of the accelerator is missing.
 
     Args:
-        table: Kernels of the step.
-        accelerator: Row of the catalog.
-        precision: Precision on the accelerator, see `compute_limits`.
         known: Other fields of `StepInput`.
     """
     chip = compute_limits(accelerator, table=table, precision=precision)
@@ -113,7 +110,6 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
     """Return the modelled time of each step on one device; those that share a table are computed together.
 
     Args:
-        steps: Of one device each.
         coefficients: What was fitted; members that were not get the mean of their group.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -171,8 +167,6 @@ def compute_kernel_times_s(
 
     Args:
         steps: Steps of one table, stack and software year on different chips, either TPUs or others.
-        chip: Limits of the chips, see `stack_chips`.
-        coefficients: What was fitted.
     """
     import numpy as np
 
@@ -241,11 +235,6 @@ def predict_step(
     """Return the time of a step of a user, whose runs no publisher has measured.
 
     Args:
-        given: The step.
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients with their intervals.
-        precision: Precision on the accelerator, see `find_execution_precision`.
-        mode: `train` or `infer`.
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
         step: The modelled step, where it is known.
     """
@@ -288,15 +277,7 @@ def compute_variable_traffic_s(workload: Workload, accelerator: Accelerator) -> 
 def find_basis(
     accelerator: Accelerator, coefficients: Coefficients, *, precision: str, mode: str, compiled: bool
 ) -> tuple[Basis, str]:
-    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note.
-
-    Args:
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients.
-        precision: Precision on the accelerator, see `find_execution_precision`.
-        mode: `train` or `infer`.
-        compiled: Whether it is one program.
-    """
+    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note."""
     kind = name_run_kind(accelerator.name, precision.removesuffix("_convolutions"), compiled=compiled)
     runs = coefficients.fitted_on["runs"]
     if kind in runs or append_mode(kind, mode) in runs:

@@ -11,7 +11,7 @@ from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
 from .coefficients import AcceleratorLimits, Coefficients
-from .data_parallel import scale_to_devices
+from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
@@ -55,11 +55,7 @@ class Predictor:
 
     @classmethod
     def load(cls, *, peers: Mapping[float, Sequence[Accelerator]] | None = None) -> Predictor:
-        """Return the predictor with the packaged coefficients and measurements.
-
-        Args:
-            peers: By number of devices, the accelerators on which workloads will be predicted.
-        """
+        """Return the predictor with the packaged coefficients and measurements."""
         return cls(load_user_coefficients(), load_measured_steps(), peers or {})
 
     @cached_property
@@ -108,13 +104,9 @@ class Predictor:
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
-            workload: What runs.
-            accelerator: On what.
             devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
             look_up: Whether a measurement of the same work may be used.
             stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-            machine: How the devices of a host are joined.
-            hosts: Machines that hold the devices between them.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
@@ -126,7 +118,7 @@ class Predictor:
             return single
         return scale_to_devices(
             single,
-            gradient_bytes=workload.memory.gradient_bytes,
+            list_gradient_sums(workload.memory.gradient_bytes, devices=devices),
             accelerator=accelerator,
             devices=devices,
             machine=machine,

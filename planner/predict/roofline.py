@@ -92,7 +92,6 @@ def transforms_s(
 
     Args:
         table: Contractions only.
-        chip, generation: Coefficients of each row.
         bandwidth_bytes_per_s: W, bandwidth for arrays [bytes/s].
         clock: Clock under load relative to the boost clock [-].
     """
@@ -138,9 +137,6 @@ def compute_step_s(
         launches: Dispatches by the host [-].
         input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
-        host: Coefficients of the host: `fixed_s`, `dispatch_s`, `feed_bytes_per_s`.
-        shared: Shared coefficients: `pressure_slope`, `host_sharpness`.
-        xp: Array module.
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
     """
     growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
@@ -157,14 +153,7 @@ _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-li
 
 
 def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
-    """Return the coefficient of each kernel by its category, array of [kernels].
-
-    Args:
-        generation: Coefficients.
-        names: Their names, in the order of the categories' codes.
-        category: Codes, array of [kernels].
-        xp: Array module.
-    """
+    """Return the coefficient of each kernel by its category, array of [kernels]."""
     chosen = getattr(generation, names[0])
     for code, name in enumerate(names[1:], start=1):
         chosen = xp.where(category == code, getattr(generation, name), chosen)
@@ -197,11 +186,7 @@ def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
 
 
 def find_positions(rows: Any) -> Any:
-    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-].
-
-    Args:
-        rows: Mask of the chosen ones.
-    """
+    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-]."""
     return (rows.cumsum() - 1).clip(0).reshape(rows.shape)
 
 
@@ -227,10 +212,7 @@ def with_software_year(
 
     Args:
         software_year: Release date of the framework [years].
-        generation: Fitted coefficients of the generation.
-        shared: Fitted shared coefficients.
         year: When the accelerator came out [years].
-        xp: Array module.
     """
     tensor_years = xp.clip(software_year, SOFTWARE_EPOCH, SOFTWARE_PLATEAU) - SOFTWARE_EPOCH
     scalar_years = xp.clip(software_year, SCALAR_EPOCH, SCALAR_PLATEAU) - SCALAR_PLATEAU

@@ -90,7 +90,6 @@ def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
 
     Args:
         text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
-        flag: Name of the flag in an error.
 
     Raises:
         UsageError: Any other text.
@@ -135,10 +134,6 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
 def read_sharding(text: str, *, where: str = "offers[].shard") -> Sharding:
     """Return the sharding of an offer of an estimate or a launch plan.
 
-    Args:
-        text: Text of the sharding.
-        where: Name of the value in an error.
-
     Raises:
         UsageError: The text is of no sharding.
 
@@ -182,11 +177,6 @@ _HELD: dict[ShardingKind, str] = {
 
 def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
     """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies.
-
-    Args:
-        sharding: The plan's.
-        devices: Devices of all machines [-].
-        hosts: Machines [-].
 
     Example:
         >>> describe_sharding(Sharding.SCRIPT, devices=4, hosts=1)

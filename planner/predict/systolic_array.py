@@ -77,10 +77,8 @@ def systolic_parts_s(
     There are no launch gaps: a step is one program that runs without the host.
 
     Args:
-        table: Kernels of the step.
         chip: Limits of a TPU; `matmul_share` is that of matrix products.
         attention_share: Share of the peak that fused attention reaches [-].
-        xp: Array module.
     """
     products = padded_flops(m=table.m, n=table.n, k=table.k, batch=table.batch, lanes=chip.lanes, xp=xp)
     fused = table.category >= _FIRST_ATTENTION

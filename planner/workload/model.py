@@ -27,9 +27,9 @@ class Collective(Frozen):
     """
 
     kind: CollectiveKind
-    devices: int
+    devices: float
     stride: int
-    message_bytes: int
+    message_bytes: float
     count: float
     phase: Phase
     replicas: bool

@@ -149,8 +149,6 @@ class ErrorModel(Frozen):
         """Return the posterior residuals of steps of a workload measured on another accelerator.
 
         Args:
-            profiled: Modelled steps that were measured.
-            measured_s: Measured times of these steps [s].
             targets: Modelled steps to correct, with the ``work`` of the profiled steps.
         """
         import numpy as np
@@ -192,15 +190,7 @@ def predict_from_profile(
     error_model: ErrorModel,
     note: str,
 ) -> StepTime:
-    """Return the time of a step on an accelerator from measured steps of the workload on other accelerators.
-
-    Args:
-        profiled: What the model says of each measured step.
-        measured_s: Measured times of these steps [s].
-        target: What the model says of the step asked for.
-        error_model: What errors have in common.
-        note: Sentence on what was measured.
-    """
+    """Return the time of a step on an accelerator from measured steps of the workload on other accelerators."""
     correction = error_model.corrections(profiled, measured_s, [target])[0]
     scale = math.exp(correction.log_ratio)
     low, high = (end * correction.spread for end in error_model.ends_for(profiled))

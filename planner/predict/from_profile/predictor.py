@@ -14,7 +14,7 @@ from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...records import Frozen
 from ...units import Interval
 from ...workload.model import InputRate, Workload
-from ..data_parallel import scale_to_devices
+from ..collectives import list_gradient_sums, scale_to_devices
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..intervals import interval_around
 from ..predictor import Predictor
@@ -67,10 +67,6 @@ class ProfileRow(Frozen):
 
 def read_profile_rows(document: ProfileDocument, *, source: str) -> tuple[ProfileRow, ...]:
     """Return the rows of a profile that were measured, traced, and measured on a known accelerator.
-
-    Args:
-        document: Of schema `gpuplan.profile/1`.
-        source: What to call it.
 
     Raises:
         UsageError: It is no such document.
@@ -192,7 +188,7 @@ class ProfiledPredictor:
             return one
         return scale_to_devices(
             one,
-            gradient_bytes=workload.memory.gradient_bytes,
+            list_gradient_sums(workload.memory.gradient_bytes, devices=devices),
             accelerator=accelerator,
             devices=devices,
             machine=machine,
