@@ -138,12 +138,7 @@ def add_replicas(divided: DividedStep, gradient_bytes: int, *, copies: int) -> t
 
 
 def count_messages(layer_bytes: Sequence[float]) -> int:
-    """Return the number of messages that send layers in their order, small neighbours together; at least 1 [-].
-
-    Example:
-        >>> count_messages([10 * MIB, 10 * MIB, 10 * MIB, 100 * MIB])
-        2
-    """
+    """Return the number of messages that send layers in their order, small neighbours together; at least 1 [-]."""
     messages, filled = 1, 0.0
     for size in layer_bytes:
         if filled and filled + size > COMBINED_BYTES:

@@ -169,12 +169,7 @@ def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
-    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-].
-
-    Example:
-        >>> tile_rate(32, 32, 0.5)
-        0.5
-    """
+    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-]."""
     largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
     return (rows * columns / (rows + columns) / largest) ** exponent
 

@@ -140,10 +140,6 @@ def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:
 
     Args:
         hidden_at_most_s: Upper bound of the hidden time [s].
-
-    Example:
-        >>> exposed_s(exchange_s=0.015, hidden_at_most_s=0.0)
-        0.015
     """
     if exchange_s <= 0.0 or hidden_at_most_s <= 0.0:
         return max(exchange_s, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
@@ -17,7 +17,6 @@ from .coefficients import (
     Coefficients,
     FittedCoefficients,
     GenerationCoefficients,
-    HostCoefficients,
     era_sign,
     field_names,
 )
@@ -30,6 +29,7 @@ from .run_config import append_mode, name_run_kind
 from .step_time import Basis, NoPrediction, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
+T = TypeVar("T", bound=Frozen)
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 # Gap of a launch [steps, 1], and of each kernel the total, arithmetic and memory time [steps, kernels] [s].
 KernelTimes = tuple[Any, Any, Any, Any]
@@ -126,37 +126,35 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    table, chip = steps[0].table, stack_chips(steps)
+    table, chip = steps[0].table, stack_records([one.chip for one in steps])
+    host = stack_records([coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps])
     launch_s, total, compute, memory = compute_kernel_times_s(steps, chip, coefficients)
-    paging = [math.inf if one.paging_s is None else one.paging_s for one in steps]
-    hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
-    host = HostCoefficients(**_list_columns(hosts))
-    input_bytes = np.array([one.input_bytes for one in steps])
+    given = [(one.input_bytes, one.pressure, math.inf if one.paging_s is None else one.paging_s) for one in steps]
+    input_bytes, pressure, paging_s = np.array(given, float).T[..., None]
     gaps = launch_s * table.count
-    device_s, gaps_s, feed_s = total.sum(axis=1), gaps.sum(axis=1), input_bytes / host.feed_bytes_per_s
-    compute_s = np.where(compute >= memory, total - gaps, 0.0).sum(axis=1)
+    busy = np.where(compute >= memory, total - gaps, 0.0)
+    device_s, gaps_s, compute_s = (times.sum(axis=1, keepdims=True) for times in (total, gaps, busy))
+    feed_s = input_bytes / host.feed_bytes_per_s
     whole_s = compute_step_s(
         device_s=device_s,
         launches=count_dispatches(table, compiled=steps[0].compiled),
         input_bytes=input_bytes,
-        pressure=np.array([one.pressure for one in steps]),
-        paging_s=np.array(paging),
+        pressure=pressure,
+        paging_s=paging_s,
         host=host,
         shared=coefficients.shared,
         xp=np,
     )
-    parts = {
-        "compute": compute_s,
-        "memory bandwidth": device_s - gaps_s - compute_s,
-        "launch": gaps_s + whole_s - device_s - feed_s,
-        "input": feed_s,
-    }
-    rows = zip(*(part.tolist() for part in parts.values()), strict=True)
-    bounds_s = compute_bound_s(table, chip).tolist()
-    for one_s, parts_s, kernels_s, bound_s in zip(whole_s.tolist(), rows, total, bounds_s, strict=True):
-        parts_of = dict(zip(parts, parts_s, strict=True))
+    names = ("compute", "memory bandwidth", "launch", "input")
+    parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
+    rows = zip(np.hstack([whole_s, *parts]).tolist(), total, compute_bound_s(table, chip).tolist(), strict=True)
+    for (total_s, *parts_s), kernels_s, bound_s in rows:
         yield ModelledStep(
-            total_s=one_s, parts_s=parts_of, category=table.category, kernels_s=kernels_s, bound_s=bound_s
+            total_s=total_s,
+            parts_s=dict(zip(names, parts_s, strict=True)),
+            category=table.category,
+            kernels_s=kernels_s,
+            bound_s=bound_s,
         )
 
 
@@ -178,30 +176,21 @@ def compute_kernel_times_s(
         (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
         for name, year in {(one.generation, one.year) for one in steps}
     }
-    columns = _list_columns([generations[one.generation, one.year] for one in steps])
-    own = GenerationCoefficients(**{name: column[:, None] for name, column in columns.items()})
+    own = stack_records([generations[one.generation, one.year] for one in steps])
     times = compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
     return own.launch_s * framework.launch, *times
 
 
-def _list_columns(rows: Sequence[Frozen]) -> dict[str, Any]:
-    """Return the values of records by field, arrays of [records]."""
+def stack_records(rows: Sequence[T]) -> T:
+    """Return several records as one of arrays of [records, 1], or [records, kernels] where a value is an array."""
     import numpy as np
 
-    return {name: np.array([getattr(row, name) for row in rows]) for name in field_names(type(rows[0]))}
-
-
-def stack_chips(steps: Sequence[StepInput]) -> AcceleratorLimits:
-    """Return the limits of chips for the kernels of one table, arrays of [chips, kernels] or [chips, 1]."""
-    import numpy as np
-
-    found = {}
-    for name in field_names(AcceleratorLimits):
-        values = [getattr(one.chip, name) for one in steps]
+    found: dict[str, Any] = {}
+    for name in field_names(type(rows[0])):
+        values = [getattr(row, name) for row in rows]
         by_kernel = any(getattr(value, "ndim", 0) for value in values)
-        rows = np.broadcast_arrays(*values, steps[0].table.count)[:-1] if by_kernel else values
-        found[name] = np.stack(rows) if by_kernel else np.array(rows)[:, None]
-    return AcceleratorLimits(**found)
+        found[name] = np.stack(np.broadcast_arrays(*values)) if by_kernel else np.array(values)[:, None]
+    return type(rows[0])(**found)
 
 
 def _find_generation(

@@ -43,8 +43,6 @@ class Predictor:
     """Predicts step times; caches the results of each workload for further accelerators.
 
     Args:
-        coefficients: Packaged coefficients.
-        measured: Packaged measurements.
         peers: By number of devices, accelerators whose kernel times are computed together, once a workload is
             predicted on so many of one of them.
     """

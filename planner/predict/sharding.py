@@ -93,10 +93,6 @@ def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
 
     Raises:
         UsageError: Any other text.
-
-    Example:
-        >>> parse_sharding("fsdp,tensor:4")
-        (Sharding(kind='fsdp', ways=1), Sharding(kind='tensor', ways=4))
     """
     if text == AUTO:
         return EVERY_SHARDING
@@ -136,10 +132,6 @@ def read_sharding(text: str, *, where: str = "offers[].shard") -> Sharding:
 
     Raises:
         UsageError: The text is of no sharding.
-
-    Example:
-        >>> str(read_sharding("script")), str(read_sharding("tensor:4"))
-        ('script', 'tensor:4')
     """
     if text == str(Sharding.SCRIPT):
         return Sharding.SCRIPT
@@ -176,12 +168,7 @@ _HELD: dict[ShardingKind, str] = {
 
 
 def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
-    """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies.
-
-    Example:
-        >>> describe_sharding(Sharding.SCRIPT, devices=4, hosts=1)
-        "script over 4 devices: in parts what the script's own layout divides"
-    """
+    """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies."""
     if sharding.kind not in _HELD:
         return ""
     held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"

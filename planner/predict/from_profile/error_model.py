@@ -52,7 +52,6 @@ class BatchProfile(Frozen):
     """Measured steps of one workload on one accelerator.
 
     Args:
-        accelerator: Catalog name.
         steps: Batch size [-] and time of a step [s], at least one.
     """
 
@@ -106,8 +105,6 @@ class ErrorModel(Frozen):
     """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
-        covariance_model: Covariance function of the residuals.
-        training_errors: The errors that were learnt from.
         ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
             (error - expected error) / its spread, on architectures that were left out.
     """

@@ -35,12 +35,8 @@ class ProfileRow(Frozen):
     """A measured step.
 
     Args:
-        workload: What ran.
-        accelerator: On what: the catalog's name.
-        devices: On how many [-].
         step_s: How long [s].
         low_s, high_s: 95 % interval of the median; None when too little was measured [s].
-        source: Where it was read.
         device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
         loading: Of the script's own data; None when it was not timed.
         starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
@@ -147,11 +143,8 @@ class ProfiledPredictor:
     carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
 
     Args:
-        predictor: For everything that was not measured.
         measurements: Of any work, on any accelerator.
         own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
-        accelerators: The catalog's.
-        error_model: What errors have in common; None: the packaged one.
     """
 
     predictor: Predictor
