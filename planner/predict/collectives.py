@@ -195,6 +195,7 @@ def compute_link_s(
     devices: float,
     links: RingLinks,
     backward_share: float = BACKWARD_SHARE,
+    method: str = ANY_METHOD,
 ) -> float:
     """Return the time that the exchanges of a step add to the work of a device [s].
 
@@ -206,8 +207,9 @@ def compute_link_s(
     Args:
         links: Links of their rings, with constants fitted on all-reduces: overlap, waiting, start.
         backward_share: Backward share of the work, 0..1 [-].
+        method: `ddp`, `horovod`, `mirrored`, `in_graph`, ...; others behave as the mean.
     """
-    way, passes_s = links.parallel.method(ANY_METHOD), {"backward": backward_share * single_s}
+    way, passes_s = links.parallel.method(method), {"backward": backward_share * single_s}
     passes_s["forward"] = single_s - passes_s["backward"]
     alone_s: dict[tuple[str, str], float] = {}
     messages: dict[tuple[str, str], int] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..records import Frozen, from_plain
 from .coefficients import read_fitted
-from .interconnect import Link, LinkKind, exposed_s, ring_pass_s
+from .interconnect import LinkKind
 
 ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
@@ -90,47 +90,6 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
         lambda data: {name: from_plain(ParallelCoefficients, row) for name, row in data["forms"].items()},
         what="constants of several devices",
     )
-
-
-def compute_overhead_parts_s(
-    *,
-    single_s: float,
-    devices: float,
-    gradient_bytes: float,
-    link: Link,
-    parallel: ParallelCoefficients,
-    method: str = ANY_METHOD,
-    backward_share: float = BACKWARD_SHARE,
-    accumulation: int = 1,
-    decoded_samples: float | None = None,
-    cpu_cores: float | None = None,
-) -> dict[str, float]:
-    """Return the time added to the step of one device by part (`link`, `input`); empty for one device [s].
-
-    Args:
-        single_s: The step on one device [s].
-        devices: Of all hosts [-].
-        gradient_bytes: What a device holds of gradients, as they are sent [bytes].
-        method: `ddp`, `horovod`, `mirrored`, `in_graph`, ...; others behave as the mean.
-        backward_share: Of the step's work [-].
-        accumulation: Passes for each exchange; the step is one pass [-].
-        decoded_samples: Images a device's pass needs from the host's cores; None: none, or unknown [-].
-        cpu_cores: Physical, of the host that feeds all of ``devices``; None: no limit known [-].
-    """
-    if devices <= 1:
-        return {}
-    way = parallel.method(method)
-    rate = link.bytes_per_s * parallel.shares.links[link.kind]
-    exchange_s = 2.0 * ring_pass_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
-    open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
-    waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=way)
-    link_s = waiting_s + (open_s + way.sync_s) / accumulation
-    device_s, shares, feed_s = single_s + link_s, parallel.shares, 0.0
-    if decoded_samples is not None and cpu_cores is not None:
-        feed_s = devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
-    # What the input pipeline adds: (device^p + feed^p)^(1/p) - device.
-    grown = (1.0 + (feed_s / device_s) ** shares.sharpness) ** (1.0 / shares.sharpness)
-    return {"link": link_s, "input": device_s * float(grown - 1.0)}
 
 
 def compute_waiting_s(single_s: float, *, devices: float, kind: LinkKind, way: MethodCoefficients) -> float:

@@ -22,10 +22,9 @@ from gpuplan.predict.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
-    compute_overhead_parts_s,
     load_parallel_coefficients,
 )
-from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, ring_pass_s
+from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link
 from gpuplan.predict.sharding import (
     EVERY_SHARDING,
     Sharding,
@@ -39,6 +38,8 @@ from gpuplan.units import MIB, Interval
 from gpuplan.workload.model import Collective
 from hypothesis import given
 from hypothesis import strategies as st
+
+from lab.multi_device.fit import compute_overhead_parts_s
 
 ACCELERATORS = load_catalog().accelerators
 NVLINK = Link(kind="nvlink", bytes_per_s=100e9)
@@ -72,7 +73,7 @@ def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
     """
     links = RingLinks(inside=NVLINK, whole=NVLINK, host_devices=8, parallel=BARE)
     link_s = compute_link_s(share(parse_sharding(sharding)[0]), single_s=0.0, devices=8, links=links)
-    all_reduce_s = 2 * ring_pass_s(message_bytes=1e9, devices=8, link_bytes_per_s=50e9)
+    all_reduce_s = 2 * 7 / 8 * 1e9 / 50e9
     latency_s = 2 * times * (MESSAGE_S + 7 * HOP_S["nvlink"])
 
     assert link_s == pytest.approx(times * all_reduce_s + latency_s)
