@@ -1,9 +1,4 @@
-"""Step on several devices: step on one, the part of the all-reduce not hidden by the backward pass, a shared host.
-
-Weak scaling is the native form: every device works on its own batch, as `StepTime` of one device says. The
-constants live in ``profiles/parallel.json``, fitted on published steps of several devices whose step on one
-device was published beside them.
-"""
+"""Constants of several devices, fitted on published steps whose step on one device was published beside them."""
 
 from __future__ import annotations
 
@@ -106,9 +101,5 @@ def ratio_scale(ratio: float) -> float:
 
     Args:
         ratio: Predicted step on several devices over that on one, at least 1 [-].
-
-    Example:
-        >>> round(ratio_scale(1.0), 3), round(ratio_scale(1.105), 3)
-        (0.05, 0.15)
     """
     return LEAST_SCALE + math.log(max(ratio, 1.0))

@@ -207,6 +207,13 @@ def find_transposed_layers(ops: Iterable[Op]) -> frozenset[str]:
     return frozenset(op.layer for op in ops if op.phase == "forward" and op.variant == "dgrad")
 
 
+def has_xla_convolutions(ops: Sequence[Op]) -> bool:
+    """Return True if XLA gives any convolution to cuDNN otherwise than it is described."""
+    convolutions = [op for op in ops if op.kind is OpKind.CONV]
+    unusual = any(len(op.kernel) == 3 or max(op.dilation, default=1) > 1 for op in convolutions)
+    return unusual or bool(find_transposed_layers(convolutions))
+
+
 GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
 
 

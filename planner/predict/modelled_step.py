@@ -31,8 +31,6 @@ from .systolic_array import SHARES, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-# Gap of a launch [steps, 1], and of each kernel the total, arithmetic and memory time [steps, kernels] [s].
-KernelTimes = tuple[Any, Any, Any, Any]
 
 
 class ModelledStep(Frozen):
@@ -160,8 +158,8 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
 
 def compute_kernel_times_s(
     steps: Sequence[StepInput], chip: AcceleratorLimits, coefficients: FittedCoefficients
-) -> KernelTimes:
-    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
+) -> tuple[Any, Any, Any, Any]:
+    """Return the gap of a launch [steps, 1], and total, arithmetic and memory time [steps, kernels] [s].
 
     Args:
         steps: Steps of one table, stack and software year on different chips, either TPUs or others.

@@ -22,6 +22,7 @@ from .keras_defaults import (
     select_executed_workload,
 )
 from .kernel_table import Kernel, KernelTable
+from .launches import has_xla_convolutions
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
     ModelledStep,
@@ -68,7 +69,10 @@ class Predictor:
         return cast("T", self._kept[key][1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
-        return self._keep("kernels", ops, by=(execution.of_kernels,), compute=lambda: execution.build_kernels(ops))
+        given = execution.of_kernels
+        if given.xla_samples and not self._keep("converted", ops, compute=lambda: has_xla_convolutions(ops)):
+            given = replace(given, xla_samples=0)
+        return self._keep("kernels", ops, by=(given,), compute=lambda: given.build_kernels(ops))
 
     def _compute_fingerprint(self, workload: Workload) -> str:
         def compute() -> str:

@@ -28,10 +28,6 @@ class Sharding(Frozen):
         kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
             3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
         ways: Devices that share each product; 1 but for `tensor` [-].
-
-    Example:
-        >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
-        ('fsdp', 'tensor:4')
     """
 
     kind: ShardingKind
@@ -149,12 +145,7 @@ def format_sharding(shardings: Sequence[Sharding]) -> str:
 
 
 def format_place(sharding: Sharding, *, devices: float, hosts: int) -> str:
-    """Return a sharding with the devices of all machines that share.
-
-    Example:
-        >>> format_place(Sharding.FSDP, devices=16, hosts=2)
-        'fsdp over 16 devices in 2 machines'
-    """
+    """Return a sharding with the devices of all machines that share."""
     return f"{sharding} over {devices:g} devices" + (f" in {hosts} machines" if hosts > 1 else "")
 
 

@@ -58,11 +58,6 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     Args:
         m, n, k, batch: Sizes of the products, and their number [-].
         lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
-
-    Example:
-        >>> import numpy as np
-        >>> float(padded_flops(m=1000, n=64, k=64, batch=1, lanes=128, xp=np)) / (2 * 1000 * 64 * 64)
-        2.048
     """
     held_n = xp.ceil(m / SUBLANES) * SUBLANES * xp.ceil(n / lanes) * lanes
     held_m = xp.ceil(n / SUBLANES) * SUBLANES * xp.ceil(m / lanes) * lanes

@@ -25,9 +25,7 @@ from .error_model import BatchProfile, ErrorModel, load_error_model, predict_fro
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator
 
-SAME_WORK = (
-    0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
-)
+SAME_WORK = 0.05  # largest difference of a sample's FLOPs (padding, the last batch) in the same work [-]
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
 
 
