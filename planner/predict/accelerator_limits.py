@@ -77,11 +77,7 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
 
 
 def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
-    """Return the operand types whose products run on tensor units.
-
-    Args:
-        precision: Precision of the workload; `tf32` and `tf32_convolutions` include float32 convolutions.
-    """
+    """Return the operand types whose products run on tensor units, float32 too in `TF32`."""
     dtypes = (*SIXTEEN_BIT, "float32")
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision in TF32)[1])
 

@@ -119,7 +119,7 @@ def _busy_s(
     if isinstance(given, NoPrediction) or not kernels:
         return None
     launch_s, total, _, _ = compute_kernel_times_s([given], stack_records([given.chip]), coefficients)
-    return (total - launch_s * table.count)[0].tolist()
+    return list((total - launch_s * table.count)[0].tolist())
 
 
 def _shares(

@@ -25,6 +25,7 @@ from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, fin
 from .sharding import Sharding, format_place
 from .step_time import NoPrediction, StepTime, find_limiter, join_notes
 
+Beside = Literal["", "backward pass", "layers"]
 LINK_NAMES: Mapping[LinkKind, str] = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
 # XLA merges smaller all-gathers and reduce-scatters of a program up to 30 MiB a message (openxla/xla@9b2cf8eb,
 # `kDefaultAllGatherCombineThreshold` in xla/service/collective_utils.h).
@@ -52,16 +53,12 @@ class Exchange(Collective):
             exchange contains it [-].
     """
 
-    beside: Literal["", "backward pass", "layers"] = ""
-    messages: int = 0
+    beside: Beside = ""
+    messages: float = 0.0
 
 
 def list_gradient_sums(gradient_bytes: float, *, devices: float) -> tuple[Exchange, ...]:
-    """Return the all-reduce of data parallelism; none without gradients.
-
-    Args:
-        gradient_bytes: Of the model, as they are sent [bytes].
-    """
+    """Return the all-reduce of data parallelism, of gradients as they are sent [bytes]; none without."""
     facts: dict[str, Any] = {"devices": devices, "message_bytes": gradient_bytes, "beside": "backward pass"}
     return (_build_exchange("all_reduce", "backward", **facts),) if gradient_bytes else ()
 
@@ -111,7 +108,7 @@ def list_mesh_exchanges(collectives: Sequence[Collective], *, host_devices: floa
     for members in merged.values():
         messages = count_messages([one.message_bytes for one in members for _ in range(round(one.count))])
         for one in members:
-            beside = "backward pass" if one.replicas else ""
+            beside: Beside = "backward pass" if one.replicas else ""
             found.append(Exchange(**vars(one), beside=beside, messages=messages if one is members[0] else 0))
     return tuple(found)
 
@@ -212,12 +209,12 @@ def compute_link_s(
     way, passes_s = links.parallel.method(method), {"backward": backward_share * single_s}
     passes_s["forward"] = single_s - passes_s["backward"]
     alone_s: dict[tuple[str, str], float] = {}
-    messages: dict[tuple[str, str], int] = {}
+    messages: dict[tuple[str, str], float] = {}
     for one in exchanges:
         group = (one.beside, one.phase if one.beside == "layers" else "")
         one_s = links.compute_transfer_s(one) + one.messages * links.compute_latency_s(one)
         alone_s[group] = alone_s.get(group, 0.0) + one_s
-        messages[group] = max(messages.get(group, 0), one.messages)
+        messages[group] = max(messages.get(group, 0.0), one.messages)
     open_s = 0.0
     for (beside, phase), exchange_s in alone_s.items():
         first_s, hidden_s = (exchange_s, 0.0) if not beside else (0.0, way.overlap * passes_s["backward"])

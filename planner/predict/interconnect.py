@@ -118,9 +118,6 @@ def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:
 
     The part that hides is a smooth minimum of both (a p-norm of order -3): gradients come late in the pass, so
     that an exchange as long as the pass does not hide whole. Never negative, never more than the exchange.
-
-    Args:
-        hidden_at_most_s: Upper bound of the hidden time [s].
     """
     if exchange_s <= 0.0 or hidden_at_most_s <= 0.0:
         return max(exchange_s, 0.0)

@@ -54,11 +54,7 @@ def split_loops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
 
 
 def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
-    """Return the operations dispatched by the host, and those launched by cuDNN.
-
-    Args:
-        layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
-    """
+    """Return the operations dispatched by the host, and those of recurrent layers that cuDNN launches."""
     if not layers:
         return list(ops), []
     trains = any(op.phase == "backward" for op in ops)
@@ -146,10 +142,8 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
         parts: Where a framework composes: in `calls` that TensorFlow has no kernel for, in `torch_calls` that
             Keras on PyTorch has none for, in `updates` of variables.
     """
-
     if not parts:
         return list(ops), []
-
     frameworks = {_COMPOSING[part] for part in parts if part in _COMPOSING}
 
     def is_composed(op: Op) -> bool:

@@ -119,8 +119,7 @@ def find_keras_fast_groups(accelerator: Accelerator) -> FastGroups:
 def find_fast_groups(m: Measurement, accelerator: Accelerator) -> FastGroups:
     """Return the grouped convolutions that ran on tensor units in a measurement: see `kernels.grouped`.
 
-    Args:
-        m: What was run; a layout that is not known is taken to be channels first.
+    A layout that is not known is taken to be channels first.
     """
     last = m.layout == "nhwc" or m.framework in (*TENSORFLOW, "jax")
     if not last or not is_nvidia_since(accelerator, VOLTA):

@@ -87,11 +87,7 @@ class StepInput(Frozen):
 def place_step(
     table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
 ) -> StepInput | NoPrediction:
-    """Return a step on an accelerator, or the reason if data of the accelerator is missing.
-
-    Args:
-        known: Other fields of `StepInput`.
-    """
+    """Return a step on an accelerator with other fields of `StepInput`, or the reason if data is missing."""
     chip = compute_limits(accelerator, table=table, precision=precision)
     if isinstance(chip, NoPrediction):
         return chip
@@ -107,8 +103,7 @@ def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledSt
 def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[ModelledStep]:
     """Return the modelled time of each step on one device; those that share a table are computed together.
 
-    Args:
-        coefficients: What was fitted; members that were not get the mean of their group.
+    Members of a group of coefficients that were not fitted get its mean.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
