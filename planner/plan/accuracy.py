@@ -116,14 +116,9 @@ def predict_traced_row(
         return single, sample
     machine = find_host_spec(m)
     hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
+    exchanges = list_exchanges(workload, sharding, m.devices)
     step = scale_to_devices(
-        single,
-        list_exchanges(workload, sharding, m.devices),
-        accelerator=accelerator,
-        devices=m.devices,
-        sharding=sharding,
-        machine=machine,
-        hosts=hosts,
+        single, exchanges, accelerator, devices=m.devices, sharding=sharding, machine=machine, hosts=hosts
     )
     return step, sample
 

@@ -65,28 +65,22 @@ def predict_step_on_devices(
         whole: The model at the batch of one device or replica.
         each: The work of one device.
     """
-    offer, machine = selected.offer, build_host_spec(selected.links)
+    offer, machine, hosts = selected.offer, build_host_spec(selected.links), selected.offer.hosts
     if sharding == Sharding.NONE:
-        return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
+        return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=hosts)
     devices: float = count_replicas(offer.devices)
     if sharding.divides_products:
         collectives, devices = _list_collectives(each, sharding, offer), offer.devices
         if isinstance(collectives, NoPrediction):
             return collectives
-        exchanges = list_mesh_exchanges(collectives, host_devices=devices / offer.hosts)
+        exchanges = list_mesh_exchanges(collectives, host_devices=devices / hosts)
     else:
         exchanges = list_exchanges(whole, sharding, devices)
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
     return scale_to_devices(
-        single,
-        exchanges,
-        accelerator=accelerator,
-        devices=devices,
-        sharding=sharding,
-        machine=machine,
-        hosts=offer.hosts,
+        single, exchanges, accelerator, devices=devices, sharding=sharding, machine=machine, hosts=hosts
     )
 
 

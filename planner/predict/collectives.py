@@ -227,8 +227,8 @@ def compute_link_s(
 def scale_to_devices(
     single: StepTime,
     exchanges: Sequence[Exchange],
-    *,
     accelerator: Accelerator,
+    *,
     devices: float,
     sharding: Sharding = Sharding.NONE,
     machine: HostSpec = UNKNOWN_HOST,

@@ -118,14 +118,8 @@ class Predictor:
             single = modelled
         if devices <= 1:
             return single
-        return scale_to_devices(
-            single,
-            list_gradient_sums(workload.memory.gradient_bytes, devices=devices),
-            accelerator=accelerator,
-            devices=devices,
-            machine=machine,
-            hosts=hosts,
-        )
+        sums = list_gradient_sums(workload.memory.gradient_bytes, devices=devices)
+        return scale_to_devices(single, sums, accelerator, devices=devices, machine=machine, hosts=hosts)
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         if accelerator.name not in self.measured.accelerators:

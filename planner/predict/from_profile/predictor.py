@@ -177,14 +177,8 @@ class ProfiledPredictor:
         one = self.step_time(workload, accelerator)
         if isinstance(one, NoPrediction):
             return one
-        return scale_to_devices(
-            one,
-            list_gradient_sums(workload.memory.gradient_bytes, devices=devices),
-            accelerator=accelerator,
-            devices=devices,
-            machine=machine,
-            hosts=hosts,
-        )
+        sums = list_gradient_sums(workload.memory.gradient_bytes, devices=devices)
+        return scale_to_devices(one, sums, accelerator, devices=devices, machine=machine, hosts=hosts)
 
     @cached_property
     def _cpu_errors(self) -> tuple[tuple[ProfileRow, float], ...]:
