@@ -95,7 +95,7 @@ def measure(what: str, once: Callable[[], object], *, target_ms: float = math.in
 
 def predict(model: Workload, accelerators: Sequence[Accelerator]) -> None:
     """Predict a workload that no predictor has seen on all accelerators."""
-    predictor = Predictor.load(accelerators=accelerators)
+    predictor = Predictor.load(peers={1.0: accelerators})
     for accelerator in accelerators:
         predictor.step_time(model, accelerator)
 

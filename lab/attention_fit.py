@@ -14,12 +14,13 @@ from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.fused_attention import AttentionCoefficients, compute_attention_s
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.kernel_times import concatenate_kernels
 from gpuplan.predict.roofline import soft_max
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.units import TERA
 from gpuplan.workload.model import AttentionCall
 from gpuplan.workload.trace.graph.attention import build_attention_product
+
+from .concatenated_steps import concatenate_kernels
 
 FILE = "attention_kernels.csv"
 # Start and bounds; starts are instruction counts of FlashAttention-2's inner loop and orders of magnitude.

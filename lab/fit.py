@@ -19,10 +19,11 @@ from gpuplan.predict.coefficients import (
     era_sign,
     field_names,
 )
-from gpuplan.predict.kernel_times import compute_kernel_parts_s, concatenate_kernels
+from gpuplan.predict.kernel_times import compute_kernel_parts_s
 from gpuplan.predict.measured_run import FitSample
 from gpuplan.predict.roofline import compute_step_s, count_dispatches, with_software_year
 
+from .concatenated_steps import concatenate_kernels
 from .parameter_vector import RANGES, VectorLayout, compute_bounds, compute_robust_scales, unpack_coefficients
 from .priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG
 

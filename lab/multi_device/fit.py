@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuplan.predict.collectives import RingLinks, compute_link_s, list_gradient_sums
 from gpuplan.predict.data_parallel import (
     ANY_METHOD,
+    BACKWARD_SHARE,
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
-    compute_overhead_parts_s,
+    compute_waiting_s,
     ratio_scale,
 )
+from gpuplan.predict.interconnect import Link
 from gpuplan.predict.intervals import interval_around
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow
@@ -47,6 +50,48 @@ SPREAD_LOG = 0.4  # prior spread of one method around the mean, in log units
 ROBUST_LOG = 0.05  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 EVALUATIONS = 60
 TOLERANCE = 1e-4  # of the cost: a step beyond it moves no prediction by a tenth of a percent
+
+
+def compute_overhead_parts_s(
+    *,
+    single_s: float,
+    devices: float,
+    gradient_bytes: float,
+    link: Link,
+    parallel: ParallelCoefficients,
+    method: str = ANY_METHOD,
+    backward_share: float = BACKWARD_SHARE,
+    accumulation: int = 1,
+    decoded_samples: float | None = None,
+    cpu_cores: float | None = None,
+) -> dict[str, float]:
+    """Return the time added to the step of one device by part (`link`, `input`); empty for one device [s].
+
+    Args:
+        single_s: The step on one device [s].
+        devices: Of all hosts [-].
+        gradient_bytes: What a device holds of gradients, as they are sent [bytes].
+        method: `ddp`, `horovod`, `mirrored`, `in_graph`, ...; others behave as the mean.
+        backward_share: Of the step's work [-].
+        accumulation: Passes for each exchange; the step is one pass [-].
+        decoded_samples: Images a device's pass needs from the host's cores; None: none, or unknown [-].
+        cpu_cores: Physical, of the host that feeds all of ``devices``; None: no limit known [-].
+    """
+    if devices <= 1:
+        return {}
+    links = RingLinks(inside=link, whole=link, host_devices=devices, parallel=parallel)
+    sums = list_gradient_sums(gradient_bytes, devices=devices)
+    added_s = compute_link_s(
+        sums, single_s=single_s, devices=devices, links=links, backward_share=backward_share, method=method
+    )
+    waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=parallel.method(method))
+    link_s = waiting_s + (added_s - waiting_s) / accumulation
+    device_s, shares, feed_s = single_s + link_s, parallel.shares, 0.0
+    if decoded_samples is not None and cpu_cores is not None:
+        feed_s = devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
+    # What the input pipeline adds: (device^p + feed^p)^(1/p) - device.
+    grown = (1.0 + (feed_s / device_s) ** shares.sharpness) ** (1.0 / shares.sharpness)
+    return {"link": link_s, "input": device_s * float(grown - 1.0)}
 
 
 def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:

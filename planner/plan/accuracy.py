@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import resources
 from typing import Any, cast
 
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.accelerator_limits import runs_tf32_by_default
-from ..predict.data_parallel import scale_to_devices
+from ..predict.collectives import scale_to_devices
 from ..predict.keras_defaults import STEP_S, choose_attention
 from ..predict.measured_run import (
     FitSample,
@@ -34,13 +33,12 @@ from ..predict.scores import (
     summarize,
     summarize_by,
 )
-from ..predict.sharded_step import scale_to_sharded_devices
 from ..predict.sharding import Sharding, parse_sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..records import to_plain
 from ..units import Interval
 from ..workload.model import Workload
-from .memory import build_device_workload, build_traffic
+from .memory import build_device_workload, list_exchanges
 
 Progress = Callable[[str], None]
 FRAMEWORKS = {"keras": "tensorflow2", "eager": "pytorch", "tuned": ""}  # of rows that name none, kernel by kernel
@@ -113,12 +111,11 @@ def predict_traced_row(
         return single, sample
     machine = find_host_spec(m)
     hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
-    scale: Callable[..., StepTime | NoPrediction] = partial(
-        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
+    exchanges = list_exchanges(workload, sharding, m.devices)
+    step = scale_to_devices(
+        single, exchanges, accelerator, devices=m.devices, sharding=sharding, machine=machine, hosts=hosts
     )
-    if sharding != Sharding.NONE:
-        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
-    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts), sample
+    return step, sample
 
 
 HEADLINE = "architecture"

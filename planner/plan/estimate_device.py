@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..predict.breakdown import compute_peak_time_s
+from ..predict.collectives import add_replicas, list_mesh_exchanges, scale_to_devices
 from ..predict.interconnect import build_host_spec
 from ..predict.keras_defaults import describe_failing_lstm, select_executed_workload
-from ..predict.sharded_step import add_replicas, scale_to_divided_devices, scale_to_sharded_devices
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
@@ -32,13 +32,13 @@ from .memory import (
     MemoryVerdict,
     available_bytes,
     build_device_workload,
-    build_traffic,
     compute_batch_bytes,
     count_groups,
     divide_update,
     find_remedies,
     find_sharding_remedy,
     list_divisors,
+    list_exchanges,
     list_memory_parts,
     memory_verdict,
     stated_verdict,
@@ -121,23 +121,23 @@ def predict_step_on_devices(
     sharding: Sharding,
 ) -> StepTime | NoPrediction:
     """Return the step on an offer's devices: `each` is the work of one, `whole` the model at a replica's batch."""
-    offer, machine = selected.offer, build_host_spec(selected.links)
+    offer, machine, hosts = selected.offer, build_host_spec(selected.links), selected.offer.hosts
     if sharding == Sharding.NONE:
-        return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
+        return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=hosts)
+    devices: float = count_replicas(offer.devices)
     if sharding.divides_products:
-        collectives = _list_collectives(each, sharding, offer)
+        collectives, devices = _list_collectives(each, sharding, offer), offer.devices
         if isinstance(collectives, NoPrediction):
             return collectives
-        scale: Callable[..., StepTime | NoPrediction] = partial(
-            scale_to_divided_devices, sharding=sharding, collectives=collectives, devices=offer.devices
-        )
+        exchanges = list_mesh_exchanges(collectives, host_devices=devices / hosts)
     else:
-        traffic = build_traffic(whole, sharding)
-        scale = partial(scale_to_sharded_devices, traffic=traffic, devices=count_replicas(offer.devices))
+        exchanges = list_exchanges(whole, sharding, devices)
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
-    return scale(single, accelerator=accelerator, machine=machine, hosts=offer.hosts)
+    return scale_to_devices(
+        single, exchanges, accelerator, devices=devices, sharding=sharding, machine=machine, hosts=hosts
+    )
 
 
 def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple[Collective, ...] | NoPrediction:

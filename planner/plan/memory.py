@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..predict.sharded_step import ShardedTraffic, count_messages
+from ..predict.collectives import Exchange, count_messages, list_gradient_sums, list_shard_exchanges
 from ..predict.sharding import EVERY_SHARDING, Sharding
 from ..predict.step_time import StatedMemory
 from ..records import Frozen
@@ -338,16 +338,19 @@ def _compute_sent_share(workload: Workload) -> float:
     return HALF if workload.precision.startswith("mixed_") and not integers else 1.0
 
 
-def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
-    """Return the traffic of one step: updated variables or gathered layers, and gradients."""
+def list_exchanges(workload: Workload, sharding: Sharding, devices: float) -> tuple[Exchange, ...]:
+    """Return what devices exchange in a step: sums of gradients, and updated variables or gathered layers."""
+    if sharding == Sharding.NONE:
+        return list_gradient_sums(workload.memory.gradient_bytes, devices=devices)
     memory, sizes = workload.memory, workload.layer_sizes
     gathered, share = float(memory.parameter_bytes), 1.0
     if sharding.shards_weights:
         share = _compute_sent_share(workload)
         gathered = share * (memory.parameter_bytes + (0 if sizes is None else sizes.frozen_bytes))
     layers = (gathered,) if sizes is None else tuple(share * size for size in sizes.parameter_bytes)
-    return ShardedTraffic(
-        sharding=sharding,
+    return list_shard_exchanges(
+        sharding,
+        devices=devices,
         reduced_bytes=float(memory.gradient_bytes),
         gathered_bytes=gathered,
         messages=count_messages(layers),

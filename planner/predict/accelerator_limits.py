@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ..offers.rows import Accelerator
 from ..units import GIGA, MEGA, MIB, TERA
-from .coefficients import LAST_YEAR, AcceleratorLimits
+from .coefficients import LAST_YEAR, AcceleratorLimits, field_names
 from .kernel_table import CONTRACTIONS, CONVOLUTIONS, SIXTEEN_BIT, KernelTable
 from .step_time import NoPrediction
 from .systolic_array import SHARES
@@ -76,12 +76,7 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
 
 
 def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
-    """Return the operand types whose products run on tensor units.
-
-    Args:
-        accelerator: A row of the catalog.
-        precision: Precision of the workload; `tf32` and `tf32_convolutions` include float32 convolutions.
-    """
+    """Return the operand types whose products run on tensor units, float32 too in `TF32`."""
     dtypes = (*SIXTEEN_BIT, "float32")
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision in TF32)[1])
 
@@ -202,15 +197,15 @@ def _sm_clocks_per_s(accelerator: Accelerator) -> float:
     return (accelerator.sms_or_cores or 0) * (accelerator.boost_mhz or 0.0) * MEGA
 
 
-def _matmul_share(accelerator: Accelerator, table: KernelTable) -> Any:
-    """Return the measured share of the peak that large products reach, by kernel if types differ; 0: unknown."""
+def _matmul_share(accelerator: Accelerator, dtypes: Sequence[str]) -> Any:
+    """Return the measured share of the peak that large products reach, by type if types differ; 0: unknown."""
     import numpy as np
 
     if accelerator.kind == "tpu":
         return SHARES.find_products(accelerator.name)
     share, share_8bit = accelerator.matmul_share or 0.0, accelerator.fp8_matmul_share or 0.0
-    shares = [share_8bit or share if is_8bit(dtype) else share for dtype in table.dtypes]
-    return share if len(set(shares)) < 2 and share in shares else np.array(shares)[table.dtype]
+    shares = [share_8bit or share if is_8bit(dtype) else share for dtype in dtypes]
+    return share if len(set(shares)) < 2 and share in shares else np.array(shares)
 
 
 def is_8bit(dtype: str) -> bool:
@@ -224,8 +219,6 @@ def compute_limits(
     """Return the limits of an accelerator for each kernel, or the reason if data is missing.
 
     Args:
-        accelerator: A row of the catalog.
-        table: Kernels of the step.
         precision: Precision of the workload; `tf32` runs float32 products on tensor cores, `tf32_convolutions`
             float32 convolutions.
     """
@@ -233,53 +226,46 @@ def compute_limits(
 
     if accelerator.memory_gb_per_s is None:
         return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
-    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in table.dtypes]
-    for dtype, (peak, _) in zip(table.dtypes, peaks, strict=True):
-        if peak is None and dtype in (*SIXTEEN_BIT, "float32", "float64"):
-            return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
-    limits = _compute_limits(accelerator, table, peaks)
-    if precision != "tf32_convolutions":
+    limits = _find_limits(accelerator, table.dtypes, tf32=precision == "tf32")
+    if isinstance(limits, NoPrediction):
         return limits
-    in_tf32 = _compute_limits(
-        accelerator, table, [peak_tflop_per_s(accelerator, dtype, tf32=True) for dtype in table.dtypes]
-    )
-    convolves = table.category < len(CONVOLUTIONS)
-    merged = {
-        name: np.where(convolves, getattr(in_tf32, name), getattr(limits, name))
-        for name in ("peak_flop_per_s", "winograd", "tensor", "pairs", "tensor_density")
-    }
-    return replace(limits, **merged)
+    named = {name: getattr(limits, name) for name in field_names(AcceleratorLimits)}
+    by_kernel = {name: value[table.dtype] for name, value in named.items() if getattr(value, "ndim", 0)}
+    if precision == "tf32_convolutions":
+        in_tf32, convolves = _find_limits(accelerator, table.dtypes, tf32=True), table.category < len(CONVOLUTIONS)
+        for name in ("peak_flop_per_s", "winograd", "tensor", "pairs", "tensor_density"):
+            by_kernel[name] = np.where(convolves, getattr(in_tf32, name)[table.dtype], by_kernel[name])
+    by_kernel["tensor"] &= table.category < len(CONTRACTIONS)
+    return AcceleratorLimits(**{**named, **by_kernel})
 
 
-def _compute_limits(
-    accelerator: Accelerator, table: KernelTable, peaks: Sequence[tuple[float | None, bool]]
-) -> AcceleratorLimits:
-    """Return the limits of an accelerator for each kernel."""
+@lru_cache(maxsize=1024)
+def _find_limits(
+    accelerator: Accelerator, dtypes: tuple[str, ...], *, tf32: bool
+) -> AcceleratorLimits | NoPrediction:
+    """Return the limits of an accelerator for each operand type, or the reason if a peak is missing."""
     import numpy as np
 
-    dtypes = table.dtypes
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=tf32) for dtype in dtypes]
+    for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
+        if peak is None and dtype in (*SIXTEEN_BIT, "float32", "float64"):
+            return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
     matrix = accelerator.bf16_tensor_tflop_per_s or max(peak or 0.0 for peak, _ in peaks)
     vector = accelerator.fp32_tflop_per_s or matrix * VECTOR_SHARE
-    attainable = [(peak or vector) * TERA for peak, _ in peaks]
-    winograd = [
-        _has_winograd(accelerator, dtype, tensor=tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
-    ]
-    pairs = [
-        _takes_pairs(accelerator, dtype, tensor=tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
-    ]
-    contraction = table.category < len(CONTRACTIONS)
+    attainable = np.array([(peak or vector) * TERA for peak, _ in peaks])
+    units = [(dtype, tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)]
     return AcceleratorLimits(
-        peak_flop_per_s=np.array(attainable)[table.dtype],
-        winograd=np.array(winograd, dtype=bool)[table.dtype],
-        tensor=np.array([tensor for _, tensor in peaks], dtype=bool)[table.dtype] & contraction,
-        pairs=np.array(pairs, dtype=bool)[table.dtype],
-        tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
+        peak_flop_per_s=attainable,
+        winograd=np.array([_has_winograd(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
+        tensor=np.array([tensor for _, tensor in units]),
+        pairs=np.array([_takes_pairs(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
+        tensor_density=_tensor_density(accelerator, attainable),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,
         memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
-        cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
+        cores=_cores(accelerator, peak_flop_per_s=attainable.max()),
         clock_ratio=_clock_ratio(accelerator),
-        matmul_share=_matmul_share(accelerator, table),
+        matmul_share=_matmul_share(accelerator, dtypes),
         inline_ecc=has_inline_ecc(accelerator),
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,

@@ -18,7 +18,7 @@ from .coefficients import Coefficients
 from .executed_ops import find_keras_execution
 from .keras_defaults import find_execution_precision
 from .launches import moved_bytes
-from .modelled_step import compute_kernel_times_s, place_step
+from .modelled_step import compute_kernel_times_s, place_step, stack_records
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class BreakdownRow(Frozen):
     """A share of a step.
 
     Args:
-        name: Kind of work, or path of a layer.
         time_s: Of the central estimate [s].
         flops: Of one step [FLOP].
         bytes_moved: To and from memory in one step [bytes].
@@ -53,16 +52,12 @@ class StepBreakdown(Frozen):
     """Time breakdown of a step on one device.
 
     Args:
-        accelerator: Name of the accelerator.
         dtype: Number format of the products, for which the peak holds.
         peak_flop_per_s: Datasheet peak of that type [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
-        step_s: Central estimate [s].
         parts_s: Time by limiter; the parts add up to the step [s].
         kinds: Time by kind of work, longest first; kernel times plus host time add up to the step.
         layers: Time by layer, longest first, the shortest combined.
-        source: Source of the peaks.
-        read_on: Date at which the peaks were read.
     """
 
     accelerator: str
@@ -83,10 +78,7 @@ def break_down_step(
     """Return the time breakdown of a step; None if limits of the chip or operations are unknown.
 
     Args:
-        workload: Traced workload.
-        accelerator: A row of the catalog.
         step: Prediction of any basis, to which the times of kernels are scaled.
-        coefficients: Fitted coefficients.
     """
     execution = find_keras_execution(workload, accelerator)
     pairs = execution.group_ops(execution.select_ops(workload))
@@ -126,8 +118,8 @@ def _busy_s(
     given = place_step(table, accelerator, precision=precision, compiled=workload.compiled, input_bytes=0.0)
     if isinstance(given, NoPrediction) or not kernels:
         return None
-    launch_s, total, _, _ = compute_kernel_times_s([given], coefficients)[0]
-    return [float(time_s) for time_s in total - launch_s * table.count]
+    launch_s, total, _, _ = compute_kernel_times_s([given], stack_records([given.chip]), coefficients)
+    return list((total - launch_s * table.count)[0].tolist())
 
 
 def _shares(
@@ -180,8 +172,6 @@ def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: 
     script recomputes counts again, which makes it a utilization by hardware FLOPs.
 
     Args:
-        workload: Step of one device.
-        accelerator: Row of the catalog.
         share: Devices that do this work, at most 1 [-].
     """
     precision = find_execution_precision(workload, accelerator)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from ..records import Frozen
@@ -26,9 +28,10 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32
 # Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
 NEVER_S = 1e6  # penalty that excludes a tiling [s]
-# Products that are timed together. Arrays of 8 x 4 tilings of so many stay below 128 KiB: the C library maps and
-# unmaps each larger one, which takes longer than to compute it.
-CACHED_PRODUCTS = 400
+# Times of tilings that are computed together. Larger arrays exceed 128 KiB, which the C library maps and unmaps
+# each time; that takes longer than to compute them.
+CACHED_TIMES = 32_000
+ROUNDED = 1.0 + 1e-4  # factor above the error of a time in single precision [-]
 # Tiles in flight per core, which hide memory latency.
 TILES_PER_CORE = 4.0
 
@@ -81,10 +84,8 @@ def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: An
     a sharp maximum would have a kink at one point for all of them, where the fit of coefficients gets stuck.
 
     Args:
-        products: Any number.
         rows, columns: r, c, size of an output tile [-].
         splits: s, parts of the k loop [-].
-        xp: Array module.
     """
     busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
     return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
@@ -104,63 +105,71 @@ def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: A
 def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
 
-    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling. NumPy
-    takes `CACHED_PRODUCTS` at a time.
-
-    Args:
-        products: Sizes are arrays of [products].
-        xp: Array module.
+    A split with v >= T is never the fastest: it takes 1 + 2 split_cost times as long or longer, and what the last
+    wave of the whole product adds is less than q / T of it.
     """
-    count = len(products.m)
-    if xp.__name__ != "numpy" or count <= CACHED_PRODUCTS:
-        return _best_tiling_s(products, xp=xp)
-    blocks = [slice(first, first + CACHED_PRODUCTS) for first in range(0, count, CACHED_PRODUCTS)]
-    return xp.concatenate([_best_tiling_s(select_rows(products, block), xp=xp) for block in blocks])
-
-
-def _best_tiling_s(products: Products, *, xp: Any) -> Any:
-    rows, columns = (xp.asarray(sizes).reshape((-1, 1, 1)) * 1.0 for sizes in zip(*TILES, strict=True))
-    splits = xp.asarray(SPLITS).reshape((-1, 1)) * 1.0
-    chosen = _find_fastest(products, rows, columns, splits, xp=xp)
-    tile, split = chosen // len(SPLITS), chosen % len(SPLITS)
-    return tiling_s(products, rows=rows[tile, 0, 0], columns=columns[tile, 0, 0], splits=splits[split, 0], xp=xp)
-
-
-def _find_fastest(products: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> Any:
-    """Return the number of the fastest tiling of each product, array of [products].
-
-    NumPy computes the smooth maximum, by far the longest part, only of tilings whose sharp maximum is not above
-    the time of the one with the least: the smooth maximum of a time is never below the sharp one.
-    """
-    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
-    never_s = xp.where(products.may_split | (splits == 1.0), 0.0, NEVER_S)
     if xp.__name__ != "numpy":
-        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost + never_s
-        return times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0)
-    shape = busy_s.shape
-    sharpness, never_s = xp.broadcast_to(products.sharpness, shape[2:]), xp.broadcast_to(never_s, shape[1:])
+        return _compute_chosen_s(products, *_find_fastest(products, SPLITS, xp=xp)[1], xp=xp)
+    named = [(one.name, getattr(products, one.name)) for one in fields(products)]
+    shape = xp.broadcast_shapes(*(xp.shape(value) for _, value in named))
+    arrays = ((name, xp.broadcast_to(value, shape)) for name, value in named if xp.ndim(value))
+    flat = replace(products, **{name: value.ravel() for name, value in arrays})
+    waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
+    tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
+    whole = ~flat.may_split | (tiles >= waves * flat.cores)
+    times_s = xp.zeros(len(whole))
+    for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
+        rows, size = chosen.nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
+        for block in (rows[first : first + size] for first in range(0, len(rows), size)):
+            times_s[block] = _find_least_s(select_rows(flat, block), splits, xp=xp)
+    return times_s.reshape(shape)
 
-    def smooth_s(tiling: Any, product: Any) -> Any:
-        tile, split = tiling // len(SPLITS), tiling % len(SPLITS)
-        where = tile, split, product
-        overlapped_s = soft_max(busy_s[where], waiting_s[where], sharpness=sharpness[product], xp=xp)
-        return overlapped_s * cost[split, 0] + never_s[split, product]
 
-    least_s = (xp.maximum(busy_s, waiting_s) * cost + never_s).reshape((shape[0] * shape[1], shape[2]))
-    limit_s = smooth_s(least_s.argmin(axis=0), xp.arange(shape[-1]))
-    possible = (least_s <= limit_s).nonzero()
-    times_s = xp.full(least_s.shape, xp.inf)
-    times_s[possible] = smooth_s(*possible)
-    return times_s.argmin(axis=0)
+def _find_fastest(
+    products: Products, splits: Sequence[int], *, sharp: bool = False, xp: Any
+) -> tuple[Any, tuple[Any, Any]]:
+    """Return the times of all tilings, array of [tilings, products] [s], and tile and split of the fastest.
+
+    Gradients follow the chosen tiling alone.
+    """
+    dtype = xp.float32 if sharp else float
+    rows, columns = (xp.asarray(sizes, dtype).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
+    parts = xp.asarray(splits, dtype).reshape((-1, 1))
+    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, parts, xp=xp)
+    if sharp:
+        times_s = xp.maximum(busy_s, waiting_s) * cost
+    else:
+        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
+    times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
+    times_s = times_s.reshape((-1, times_s.shape[-1]))
+    return times_s, divmod(times_s.argmin(axis=0), len(splits))
+
+
+def _compute_chosen_s(products: Products, tile: Any, split: Any, *, xp: Any) -> Any:
+    """Return the time of each product by a tiling of its own [s]."""
+    rows, columns = (xp.asarray(sizes)[tile] for sizes in zip(*TILES, strict=True))
+    return tiling_s(products, rows=rows, columns=columns, splits=xp.asarray(SPLITS)[split], xp=xp)
+
+
+def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
+    """Return the time of the fastest tiling of each product [s], array of [products].
+
+    The smooth maximum of two times is never below the sharp one, which is computed first: tilings that it shows to
+    be slower than another are left out.
+    """
+    named = ((one.name, getattr(products, one.name)) for one in fields(products))
+    single = Products(**{name: xp.asarray(value, xp.float32) for name, value in named})
+    single = replace(single, may_split=products.may_split)
+    sharp_s, fastest = _find_fastest(single, splits, sharp=True, xp=xp)
+    least_s = _compute_chosen_s(products, *fastest, xp=xp)
+    tiling, product = divmod((sharp_s <= least_s * ROUNDED).ravel().nonzero()[0], len(least_s))
+    chosen = divmod(tiling, len(splits))
+    xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(products, product), *chosen, xp=xp))
+    return least_s
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
-    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-].
-
-    Example:
-        >>> tile_rate(32, 32, 0.5)
-        0.5
-    """
+    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-]."""
     largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
     return (rows * columns / (rows + columns) / largest) ** exponent
 
@@ -272,8 +281,8 @@ def _replace_attention_s(
     attention_s = compute_attention_s(
         select_rows(table, chosen),
         select_rows(chip, chosen),
-        clock=clock[chosen] if xp.ndim(clock) else clock,
+        clock=clock[..., chosen] if xp.ndim(clock) and clock.shape[-1] > 1 else clock,
         xp=xp,
     )
     modelled = rows & chip.tensor & (chip.sm_clocks_per_s > 0)
-    return xp.where(modelled, attention_s[find_positions(rows)], products_s)
+    return xp.where(modelled, attention_s[..., find_positions(rows)], products_s)

@@ -1,31 +1,21 @@
-"""Step on several devices: step on one, the part of the all-reduce not hidden by the backward pass, a shared host.
-
-Weak scaling is the native form: every device works on its own batch, as `StepTime` of one device says. The
-constants live in ``profiles/parallel.json``, fitted on published steps of several devices whose step on one
-device was published beside them.
-"""
+"""Constants of several devices, fitted on published steps whose step on one device was published beside them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..offers.rows import Accelerator
 from ..records import Frozen, from_plain
-from ..units import Interval
 from .coefficients import read_fitted
-from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, find_slowest_link, ring_pass_s
-from .step_time import NoPrediction, StepTime, find_limiter, join_notes
+from .interconnect import LinkKind
 
 ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
 IN_STEP = frozenset({"ici"})
-LINK_NAMES: Mapping[LinkKind, str] = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
 IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
@@ -97,49 +87,6 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
     )
 
 
-def compute_overhead_parts_s(
-    *,
-    single_s: float,
-    devices: float,
-    gradient_bytes: float,
-    link: Link,
-    parallel: ParallelCoefficients,
-    method: str = ANY_METHOD,
-    backward_share: float = BACKWARD_SHARE,
-    accumulation: int = 1,
-    decoded_samples: float | None = None,
-    cpu_cores: float | None = None,
-) -> dict[str, float]:
-    """Return the time added to the step of one device by part (`link`, `input`); empty for one device [s].
-
-    Args:
-        single_s: The step on one device [s].
-        devices: Of all hosts [-].
-        gradient_bytes: What a device holds of gradients, as they are sent [bytes].
-        link: The slowest of the ring.
-        parallel: The fitted constants.
-        method: `ddp`, `horovod`, `mirrored`, `in_graph`, ...; others behave as the mean.
-        backward_share: Of the step's work [-].
-        accumulation: Passes for each exchange; the step is one pass [-].
-        decoded_samples: Images a device's pass needs from the host's cores; None: none, or unknown [-].
-        cpu_cores: Physical, of the host that feeds all of ``devices``; None: no limit known [-].
-    """
-    if devices <= 1:
-        return {}
-    way = parallel.method(method)
-    rate = link.bytes_per_s * parallel.shares.links[link.kind]
-    exchange_s = 2.0 * ring_pass_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
-    open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
-    waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=way)
-    link_s = waiting_s + (open_s + way.sync_s) / accumulation
-    device_s, shares, feed_s = single_s + link_s, parallel.shares, 0.0
-    if decoded_samples is not None and cpu_cores is not None:
-        feed_s = devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
-    # What the input pipeline adds: (device^p + feed^p)^(1/p) - device.
-    grown = (1.0 + (feed_s / device_s) ** shares.sharpness) ** (1.0 / shares.sharpness)
-    return {"link": link_s, "input": device_s * float(grown - 1.0)}
-
-
 def compute_waiting_s(single_s: float, *, devices: float, kind: LinkKind, way: MethodCoefficients) -> float:
     """Return the slowdown of a device's own work next to others: work x slowdown x log2(N); 0 in step [s]."""
     return 0.0 if kind in IN_STEP else single_s * way.slowdown * math.log2(devices)
@@ -154,90 +101,5 @@ def ratio_scale(ratio: float) -> float:
 
     Args:
         ratio: Predicted step on several devices over that on one, at least 1 [-].
-
-    Example:
-        >>> round(ratio_scale(1.0), 3), round(ratio_scale(1.105), 3)
-        (0.05, 0.15)
     """
     return LEAST_SCALE + math.log(max(ratio, 1.0))
-
-
-def scale_to_devices(
-    single: StepTime,
-    *,
-    gradient_bytes: float,
-    accelerator: Accelerator,
-    devices: float,
-    machine: HostSpec = UNKNOWN_HOST,
-    hosts: int = 1,
-) -> StepTime | NoPrediction:
-    """Return the step on several devices, each working on the batch of the single one.
-
-    For inference, without gradients, the step on one device is returned.
-    Batches are taken to be copied to all devices side by side, each over its own slot.
-
-    Args:
-        single: The step on one device.
-        gradient_bytes: Of the model, as they are sent [bytes].
-        accelerator: Each of the devices.
-        devices: Of all hosts; 1 and less: the single step [-].
-        machine: How the devices of a host are joined; by default as the accelerator usually is.
-        hosts: Machines [-].
-    """
-    if devices <= 1 or not gradient_bytes:
-        return single
-    links = find_ring_links(accelerator, devices=devices, machine=machine, hosts=hosts)
-    if isinstance(links, NoPrediction):
-        return links
-    _, link = links
-    constants = load_parallel_coefficients()["all_reduce"]
-    added = compute_overhead_parts_s(
-        single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link, parallel=constants
-    )
-    where = f" in {hosts} machines" if hosts > 1 else ""
-    unfitted = " (its share of the datasheet rate is assumed)" if link.kind == "ici" else ""
-    over = f"{LINK_NAMES[link.kind]}{unfitted}"
-    note = f"data parallel: gradients of {devices:g} devices{where} summed over {over}"
-    return extend_step(single, added, parallel=constants, note=note)
-
-
-def find_ring_links(
-    accelerator: Accelerator, *, devices: float, machine: HostSpec, hosts: int
-) -> tuple[Link, Link] | NoPrediction:
-    """Return the slowest link within a machine and that of a ring over all devices, if their rates are known."""
-    inside = find_slowest_link(accelerator, devices=devices / hosts, machine=machine)
-    whole = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
-    if inside is None or whole is None:
-        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
-        return NoPrediction(f"the rate of the link between {where} is not known")
-    return inside, whole
-
-
-def extend_step(
-    single: StepTime, added_s: Mapping[str, float], *, parallel: ParallelCoefficients, note: str
-) -> StepTime:
-    """Return the step of several devices: the step of one with further parts, and a wider interval.
-
-    Args:
-        single: The step of one device.
-        added_s: Time added by several devices, by part [s].
-        parallel: Constants with the interval of the ratio of both steps.
-        note: Sentence on the exchanged data.
-    """
-    parts = {**single.parts_s}
-    for name, part_s in added_s.items():
-        parts[name] = parts.get(name, 0.0) + part_s
-    one = single.time_s
-    mid = one.mid + sum(added_s.values())
-    # The interval around a product of two independent factors: log widths add up as squares.
-    shortest, longest = parallel.ends(mid / one.mid)
-    below = math.hypot(math.log(one.mid / one.low), min(shortest, 0.0))
-    above = math.hypot(math.log(one.high / one.mid), max(longest, 0.0))
-    return StepTime(
-        time_s=Interval(low=mid * math.exp(-below), mid=mid, high=mid * math.exp(above)),
-        basis=single.basis,
-        parts_s=parts,
-        limiter=find_limiter(parts),
-        note=join_notes(single.note, note),
-        memory=single.memory,
-    )

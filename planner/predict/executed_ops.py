@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..offers.rows import Accelerator
 from ..workload.accumulation import build_gradient_op, divide_updates
 from ..workload.model import Workload
-from ..workload.ops import Op
+from ..workload.ops import Op, change_op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_kernel_table, is_direct
 from .launches import Launching, UnfusedPart
@@ -154,7 +154,7 @@ def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
     """Return the operations of a step on a chip whose cores each update all weights."""
     if cores == 1:
         return tuple(ops)
-    return tuple(replace(op, count=op.count * cores) if op.phase == "update" else op for op in ops)
+    return tuple(change_op(op, {"count": op.count * cores}) if op.phase == "update" else op for op in ops)
 
 
 # Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a

@@ -95,8 +95,6 @@ def compute_attention_s(
         table: Kernels; rows that are not fused attention give numbers without meaning.
         chip: Limits of a GPU with a known clock.
         clock: Clock under load relative to the boost clock [-].
-        xp: Array module.
-        coefficients: Constants.
     """
     own = coefficients
     backward = table.category == _BACKWARD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ FusedKernel = Literal["warp", "warpgroup", "triton"]
 FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
+_CODES = {name: code for code, name in enumerate(CATEGORIES)}
 
 
 class Kernel(NamedTuple):
@@ -79,6 +80,12 @@ class KernelTable:
     dispatched: float = 0.0
 
     @property
+    def contents(self) -> tuple[object, ...]:
+        """Values of all fields, which are equal for equal tables."""
+        values = (getattr(self, one.name) for one in fields(self))
+        return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in values)
+
+    @property
     def converted(self) -> Any:
         """Mask of convolutions that tensor units could compute with channels last, array of [kernels].
 
@@ -88,11 +95,7 @@ class KernelTable:
 
 
 def find_products(category: Any) -> Any:
-    """Return the mask of matrix products, fused attention included, array of [kernels].
-
-    Args:
-        category: Codes into `CATEGORIES`, array of [kernels].
-    """
+    """Return the mask of matrix products, fused attention included, array of [kernels]."""
     return (category >= CATEGORIES.index("dot")) & (category < len(CONTRACTIONS))
 
 
@@ -115,33 +118,33 @@ def build_kernel_table(
     """Return the kernels as NumPy arrays.
 
     Args:
-        kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
-        attention_kernel: Kernel that computes passes of fused attention.
         rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
     """
     import numpy as np
 
-    rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
+    rows = sorted(kernels, key=lambda kernel: _CODES[kernel.category] >= len(CONTRACTIONS))
     columns = dict(zip(Kernel._fields, zip(*rows, strict=True), strict=True)) if rows else {}
-    categories, types = columns.get("category", ()), columns.get("dtype", ())
+    types = columns.get("dtype", ())
     dtypes = tuple(sorted(set(types)))
 
     def column(name: str, dtype: type = float) -> Any:
         return np.array(columns.get(name, ()), dtype=dtype)
 
-    contraction = [category in CONTRACTIONS for category in categories]
+    category = np.array([_CODES[name] for name in columns.get("category", ())], dtype=int)
+    dtype = np.array([dtypes.index(name) for name in types], dtype=int)
+    first = np.array([name in converted for name in dtypes], dtype=bool)
     return KernelTable(
-        contractions=sum(contraction),
-        category=np.array([CATEGORIES.index(category) for category in categories], dtype=int),
-        dtype=np.array([dtypes.index(dtype) for dtype in types], dtype=int),
+        contractions=int((category < len(CONTRACTIONS)).sum()),
+        category=category,
+        dtype=dtype,
         dtypes=dtypes,
         **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
         **{name: column(name, bool) for name in ("winograd", "serial")},
         unaligned=np.array(find_unaligned(rows), dtype=bool),
-        channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
+        channels_first=(category < len(_SLIDING)) & first[dtype],
         attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
-        of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows]),
+        of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
 

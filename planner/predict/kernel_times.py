@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .coefficients import (
-    AcceleratorLimits,
-    GenerationCoefficients,
-    SharedCoefficients,
-    StackCoefficients,
-    field_names,
-)
+from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .contractions import compute_contraction_s
 from .kernel_table import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import (
@@ -21,8 +14,8 @@ from .roofline import (
     find_positions,
     find_sharpness,
     memory_traffic_s,
+    pick_rows,
     select_by_category,
-    select_rows,
     soft_max,
 )
 
@@ -41,9 +34,9 @@ class _Inputs:
     stack: StackCoefficients
     shared: SharedCoefficients
 
-    def select(self, rows: Any) -> _Inputs:
-        """Return the inputs of some rows."""
-        return _Inputs(*(select_rows(getattr(self, field.name), rows) for field in fields(self)))
+    def pick(self, chosen: tuple[Any, ...]) -> _Inputs:
+        """Return the inputs of chosen kernels, see `pick_rows`."""
+        return _Inputs(*(pick_rows(getattr(self, field.name), chosen) for field in fields(self)))
 
     def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
         """Return the time of memory traffic at a share of the bandwidth [s]."""
@@ -75,9 +68,9 @@ def compute_kernel_parts_s(
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
     inputs = _Inputs(table, chip, generation, stack, shared)
     clock = clock_share(chip, shared)
-    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
+    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[..., table.contractions :]
     products_s = compute_contraction_s(table, chip, generation, stack, shared, xp=xp)
-    compute_s = xp.concatenate([products_s, elementwise_s])
+    compute_s = xp.concatenate([products_s, elementwise_s], axis=-1)
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     share = select_by_category(generation, streams, table.category, xp)
     memory_s = inputs.compute_traffic_s(table.bytes_moved, share=share, xp=xp)
@@ -109,16 +102,15 @@ def _fastest_unit_s(
     first, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in
     memory). Scalar units support both layouts, with Winograd's algorithm too.
     """
-    chosen = rows.nonzero()[0]
-    own = inputs.select(chosen)
-    table = replace(own.table, contractions=len(chosen))
+    chosen = rows.nonzero()
+    own = inputs.pick(chosen)
+    table = replace(own.table, contractions=len(chosen[0]))
     # One array is read and written once, in one launch.
     array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED
     copied_s = own.compute_traffic_s(array_bytes, share=own.generation.stream, xp=xp)
     conversion_s = copied_s + own.generation.launch_s
-    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * conversion_s, 0.0)
-    by_tensor_s = total_s[chosen] + conversions_s
-    ones = xp.ones(len(chosen))
+    by_tensor_s = total_s[chosen] + xp.where(own.table.converted, _CONVERTED * conversion_s, 0.0)
+    ones = xp.ones(len(chosen[0]))
     scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
     arithmetic_s = compute_contraction_s(table, scalar, own.generation, own.stack, own.shared, xp=xp)
     sharpness = find_sharpness(table, own.shared, xp)
@@ -137,49 +129,12 @@ def _fastest_unit_s(
 WINOGRAD_REDUCTION = 4.0
 
 
-def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> float:
-    """Return a physical lower bound of a step: products at the datasheet's peak, nothing else [s].
+def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> Any:
+    """Return a physical lower bound of each step: products at the datasheet's peak, nothing else [s].
 
     Sum over the contractions of FLOPs / peak, with a quarter of the FLOPs where Winograd's algorithms apply on
     scalar units. Traffic is left out: caches may serve any part of it.
     """
-    rows = slice(table.contractions)
-    reduced = (table.winograd & chip.winograd & ~chip.tensor)[rows]
-    flops = (table.flops * table.count)[rows]
-    peak = chip.peak_flop_per_s[rows] * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
-    return float((flops / peak).sum())
-
-
-def concatenate_kernels(
-    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
-) -> tuple[KernelTable, AcceleratorLimits, Any]:
-    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
-
-    Args:
-        tables: Kernels of each step.
-        chips: Limits of the chip of each step.
-    """
-    import numpy as np
-
-    lengths = [len(table.count) for table in tables]
-    segment = np.repeat(np.arange(len(tables)), lengths)
-    category = np.concatenate([table.category for table in tables])
-    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
-
-    def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(table, name) for table in tables])[order]
-
-    def of_chips(name: str) -> Any:
-        values = [getattr(chip, name) for chip in chips]
-        if not any(getattr(value, "ndim", 0) for value in values):
-            return np.array(values)[segment[order]]
-        each = zip(values, lengths, strict=True)
-        columns = [value if getattr(value, "ndim", 0) else np.full(n, value) for value, n in each]
-        return np.concatenate(columns)[order]
-
-    others: dict[str, Any] = {"contractions": sum(table.contractions for table in tables)}
-    others |= {"dtype": None, "dtypes": (), "dispatched": 0.0}
-    arrays = {one.name: of_tables(one.name) for one in fields(KernelTable) if one.name not in others}
-    table = KernelTable(**others, **arrays)
-    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
-    return table, limits, segment[order]
+    reduced = table.winograd & chip.winograd & ~chip.tensor
+    peak = chip.peak_flop_per_s * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
+    return (table.flops * table.count / peak)[..., : table.contractions].sum(axis=-1)

@@ -54,12 +54,7 @@ def split_loops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
 
 
 def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
-    """Return the operations dispatched by the host, and those launched by cuDNN.
-
-    Args:
-        ops: Of a traced workload.
-        layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
-    """
+    """Return the operations dispatched by the host, and those of recurrent layers that cuDNN launches."""
     if not layers:
         return list(ops), []
     trains = any(op.phase == "backward" for op in ops)
@@ -144,14 +139,11 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
     Products are whole, each in a group of its own.
 
     Args:
-        ops: Of a traced workload.
         parts: Where a framework composes: in `calls` that TensorFlow has no kernel for, in `torch_calls` that
             Keras on PyTorch has none for, in `updates` of variables.
     """
-
     if not parts:
         return list(ops), []
-
     frameworks = {_COMPOSING[part] for part in parts if part in _COMPOSING}
 
     def is_composed(op: Op) -> bool:
@@ -207,6 +199,13 @@ def _describe_contraction(op: Op) -> Kernel:
 def find_transposed_layers(ops: Iterable[Op]) -> frozenset[str]:
     """Return the layers whose forward pass is the input gradient of a convolution."""
     return frozenset(op.layer for op in ops if op.phase == "forward" and op.variant == "dgrad")
+
+
+def has_xla_convolutions(ops: Sequence[Op]) -> bool:
+    """Return True if XLA gives any convolution to cuDNN otherwise than it is described."""
+    convolutions = [op for op in ops if op.kind is OpKind.CONV]
+    unusual = any(len(op.kernel) == 3 or max(op.dilation, default=1) > 1 for op in convolutions)
+    return unusual or bool(find_transposed_layers(convolutions))
 
 
 GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
@@ -312,18 +311,21 @@ class Launching(Frozen):
     def _iter_launches(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
         """Yield each kernel with its operations."""
         transposed = find_transposed_layers(ops) if self.xla_samples else frozenset()
+        others = []
         for op in ops:
-            if op.kind is OpKind.CONV and self.xla_samples:
-                first, *others = _iter_xla_convolutions(
+            if op.kind not in PRODUCTS:
+                others.append(op)
+            elif op.kind is OpKind.CONV and self.xla_samples:
+                first, *added = _iter_xla_convolutions(
                     op, transposed=op.layer in transposed, samples=self.xla_samples
                 )
                 yield first, [op]
-                yield from ((kernel, []) for kernel in others)
-            elif op.kind in PRODUCTS:
+                yield from ((kernel, []) for kernel in added)
+            else:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:
             yield from self._iter_losses(ops)
-        for members in self._group(op for op in ops if op.kind not in PRODUCTS):
+        for members in self._group(others):
             kernel = self._describe_group(members)
             yield kernel, members
             if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
@@ -351,12 +353,7 @@ class Launching(Frozen):
         return list(groups.values())
 
     def _count_bytes(self, op: Op, *, once: bool) -> float:
-        """Return the bytes that an operation moves as part of a kernel [bytes].
-
-        Args:
-            op: One of the kernel's operations.
-            once: Whether the kernel reads each operand once.
-        """
+        """Return the bytes that an operation moves as part of a kernel [bytes]."""
         moved = moved_bytes(op, compiled=self.compiled)
         if self.compiled:
             return moved - op.fused_bytes_reread if self.row_kernels else moved
@@ -366,6 +363,10 @@ class Launching(Frozen):
 
     def _describe_group(self, members: list[Op]) -> Kernel:
         """Return the kernel of several operations."""
+        if len(members) == 1 and members[0].count == 1:
+            op = members[0]
+            once = self.persistent_norms and op.composed == _BATCH_NORMALIZATION
+            return Kernel(_category(op), op.dtype, op.flops, self._count_bytes(op, once=once))
         once = self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
         heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
         for op in members:

@@ -63,11 +63,6 @@ def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: b
     On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
     alone, in newer versions of Keras; GRU on JAX, and everything on TPUs, is a loop that XLA compiles
     (keras/src/backend/*/rnn.py of Keras 3.15).
-
-    Args:
-        accelerator: Where it runs.
-        keras: Version of Keras.
-        compiled: True: on JAX, one program; False: kernel by kernel, on PyTorch or TensorFlow.
     """
     if accelerator.kind != "gpu":
         return frozenset()
@@ -90,7 +85,6 @@ def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> fr
     is not counted. Nothing is known of other vendors' GPUs.
 
     Args:
-        accelerator: A row of the catalog.
         precision: Of the workload; `tf32` lets float32 products run on tensor units.
     """
     older = accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) < HOPPER
@@ -105,10 +99,6 @@ def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset
     (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc); TF32 with channels last was tried and taken
     back (github.com/tensorflow/tensorflow/pull/56744). Other frameworks keep the layout that they are given; where
     that is not known, nothing is converted. Keras on PyTorch has channels last.
-
-    Args:
-        m: What was run.
-        accelerator: Where.
     """
     if m.framework in (*TENSORFLOW, "jax"):
         return find_xla_converted_dtypes(accelerator, precision=m.precision)
@@ -129,9 +119,7 @@ def find_keras_fast_groups(accelerator: Accelerator) -> FastGroups:
 def find_fast_groups(m: Measurement, accelerator: Accelerator) -> FastGroups:
     """Return the grouped convolutions that ran on tensor units in a measurement: see `kernels.grouped`.
 
-    Args:
-        m: What was run; a layout that is not known is taken to be channels first.
-        accelerator: Where.
+    A layout that is not known is taken to be channels first.
     """
     last = m.layout == "nhwc" or m.framework in (*TENSORFLOW, "jax")
     if not last or not is_nvidia_since(accelerator, VOLTA):

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def compute_fingerprint(workload: Workload | Measurement, kernels: Iterable[Kernel]) -> str:
-    """Return a hash of kernels, precision, mode, compilation and batch size of a step.
-
-    Args:
-        workload: Workload or published measurement.
-        kernels: Kernels of the step, see `build_kernels`.
-    """
+    """Return a hash of kernels, precision, mode, compilation and batch size of a step."""
     rows = sorted((k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels)
     what = [workload.mode, workload.precision, workload.compiled, workload.batch_size, rows]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]

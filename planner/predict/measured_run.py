@@ -61,13 +61,7 @@ class TracedRun(Frozen):
 
 
 def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerator | None = None) -> TracedRun:
-    """Return the kernels and sizes of a traced workload, executed as it was measured.
-
-    Args:
-        m: What was measured.
-        workload: Its traced step.
-        accelerator: See `find_measured_execution`.
-    """
+    """Return the kernels and sizes of a traced workload, executed as it was measured."""
     executed = workload.with_fused_attention if m.has_fused_attention else workload
     return TracedRun(
         kernels=find_measured_execution(m, accelerator).build_kernels(select_executed_ops(m, workload)),
@@ -90,14 +84,7 @@ class FitSample(StepInput):
 def build_fit_sample(
     m: Measurement, traced: TracedRun, accelerator: Accelerator, *, table: KernelTable | None = None
 ) -> FitSample | NoPrediction:
-    """Return a measured run as inputs of the model, or the reason if data of the accelerator is missing.
-
-    Args:
-        m: What was measured.
-        traced: Its kernels.
-        accelerator: What it ran on.
-        table: The kernels as a table, if it was built already.
-    """
+    """Return a measured run as inputs of the model, or the reason if data of the accelerator is missing."""
     if table is None:
         table = find_measured_execution(m, accelerator).build_table(traced.kernels)
     given = place_step(

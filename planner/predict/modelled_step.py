@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
@@ -17,23 +17,20 @@ from .coefficients import (
     Coefficients,
     FittedCoefficients,
     GenerationCoefficients,
-    SharedCoefficients,
-    StackCoefficients,
     era_sign,
     field_names,
 )
 from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdown
 from .kernel_table import KernelTable
-from .kernel_times import compute_bound_s, compute_kernel_parts_s, concatenate_kernels
+from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, count_dispatches, with_software_year
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, NoPrediction, StepTime, find_limiter
 from .systolic_array import SHARES, systolic_parts_s
 
+T = TypeVar("T", bound=Frozen)
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-# Gap of a launch, and of each kernel the total, arithmetic and memory time, arrays of [kernels] [s].
-KernelTimes = tuple[float, Any, Any, Any]
 
 
 class ModelledStep(Frozen):
@@ -90,14 +87,7 @@ class StepInput(Frozen):
 def place_step(
     table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
 ) -> StepInput | NoPrediction:
-    """Return a step on an accelerator, or the reason if data of the accelerator is missing.
-
-    Args:
-        table: Kernels of the step.
-        accelerator: Row of the catalog.
-        precision: Precision on the accelerator, see `compute_limits`.
-        known: Other fields of `StepInput`.
-    """
+    """Return a step on an accelerator with other fields of `StepInput`, or the reason if data is missing."""
     chip = compute_limits(accelerator, table=table, precision=precision)
     if isinstance(chip, NoPrediction):
         return chip
@@ -105,97 +95,95 @@ def place_step(
     return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
 
 
-def model_step(
-    given: StepInput, coefficients: FittedCoefficients, *, times_s: KernelTimes | None = None
-) -> ModelledStep:
-    """Return the modelled time of one step on one device.
+def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledStep:
+    """Return the modelled time of one step on one device; see `model_steps`."""
+    return model_steps([given], coefficients)[0]
 
-    Args:
-        given: The step.
-        coefficients: What was fitted; members that were not get the mean of their group.
-        times_s: Times of the kernels, where they are known [s].
+
+def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[ModelledStep]:
+    """Return the modelled time of each step on one device; those that share a table are computed together.
+
+    Members of a group of coefficients that were not fitted get its mean.
     """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(steps):
+        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.chip.lanes))
+        groups.setdefault(alike, []).append(place)
+    found: dict[int, ModelledStep] = {}
+    for places in groups.values():
+        found |= zip(places, _model_alike([steps[place] for place in places], coefficients), strict=True)
+    return [found[place] for place in range(len(steps))]
+
+
+def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> Iterator[ModelledStep]:
+    """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    shared = coefficients.shared
-    table, machine = given.table, coefficients.hosts.get(given.host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = times_s or compute_kernel_times_s([given], coefficients)[0]
-    gaps_s = float(launch_s * table.count.sum())
-    busy = total - launch_s * table.count
-    compute_s = float(busy[compute >= memory].sum())
-    device_s = float(total.sum())
-    feed_s = given.input_bytes / machine.feed_bytes_per_s
-    whole_s = float(
-        compute_step_s(
-            device_s=device_s,
-            launches=count_dispatches(table, compiled=given.compiled),
-            input_bytes=given.input_bytes,
-            pressure=given.pressure,
-            paging_s=given.paging_s,
-            host=machine,
-            shared=shared,
-            xp=np,
+    table, chip = steps[0].table, stack_records([one.chip for one in steps])
+    host = stack_records([coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps])
+    launch_s, total, compute, memory = compute_kernel_times_s(steps, chip, coefficients)
+    given = [(one.input_bytes, one.pressure, math.inf if one.paging_s is None else one.paging_s) for one in steps]
+    input_bytes, pressure, paging_s = np.array(given, float).T[..., None]
+    gaps = launch_s * table.count
+    busy = np.where(compute >= memory, total - gaps, 0.0)
+    device_s, gaps_s, compute_s = (times.sum(axis=1, keepdims=True) for times in (total, gaps, busy))
+    feed_s = input_bytes / host.feed_bytes_per_s
+    whole_s = compute_step_s(
+        device_s=device_s,
+        launches=count_dispatches(table, compiled=steps[0].compiled),
+        input_bytes=input_bytes,
+        pressure=pressure,
+        paging_s=paging_s,
+        host=host,
+        shared=coefficients.shared,
+        xp=np,
+    )
+    names = ("compute", "memory bandwidth", "launch", "input")
+    parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
+    rows = zip(np.hstack([whole_s, *parts]).tolist(), total, compute_bound_s(table, chip).tolist(), strict=True)
+    for (total_s, *parts_s), kernels_s, bound_s in rows:
+        yield ModelledStep(
+            total_s=total_s,
+            parts_s=dict(zip(names, parts_s, strict=True)),
+            category=table.category,
+            kernels_s=kernels_s,
+            bound_s=bound_s,
         )
-    )
-    return ModelledStep(
-        total_s=whole_s,
-        parts_s={
-            "compute": compute_s,
-            "memory bandwidth": device_s - gaps_s - compute_s,
-            "launch": gaps_s + whole_s - device_s - feed_s,
-            "input": feed_s,
-        },
-        category=table.category,
-        kernels_s=total,
-        bound_s=compute_bound_s(table, given.chip),
-    )
 
 
-def compute_kernel_times_s(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[KernelTimes]:
-    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time of several steps [s].
+def compute_kernel_times_s(
+    steps: Sequence[StepInput], chip: AcceleratorLimits, coefficients: FittedCoefficients
+) -> tuple[Any, Any, Any, Any]:
+    """Return the gap of a launch [steps, 1], and total, arithmetic and memory time [steps, kernels] [s].
 
     Args:
-        steps: Steps of one stack and software year; those on chips other than TPUs are computed as one table.
-        coefficients: What was fitted.
+        steps: Steps of one table, stack and software year on different chips, either TPUs or others.
     """
     import numpy as np
 
-    stack, software_year = steps[0].stack, steps[0].software_year
+    table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
+    if steps[0].chip.lanes:
+        return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    tiled = [one for one in steps if not one.chip.lanes]
     generations = {
         (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
-        for name, year in {(one.generation, one.year) for one in tiled}
+        for name, year in {(one.generation, one.year) for one in steps}
     }
-    owns = [generations[one.generation, one.year] for one in tiled]
-    launches_s = iter([own.launch_s * framework.launch for own in owns])
-    parts_s = iter(_compute_tiled_parts_s(tiled, owns, framework, coefficients.shared) if tiled else ())
-    return [
-        (0.0, *systolic_parts_s(one.table, one.chip, xp=np))
-        if one.chip.lanes
-        else (next(launches_s), *next(parts_s))
-        for one in steps
-    ]
+    own = stack_records([generations[one.generation, one.year] for one in steps])
+    times = compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    return own.launch_s * framework.launch, *times
 
 
-def _compute_tiled_parts_s(
-    steps: Sequence[StepInput],
-    owns: Sequence[GenerationCoefficients],
-    framework: StackCoefficients,
-    shared: SharedCoefficients,
-) -> list[tuple[Any, Any, Any]]:
-    """Return `compute_kernel_parts_s` of several steps, each with the coefficients of its generation [s]."""
+def stack_records(rows: Sequence[T]) -> T:
+    """Return several records as one of arrays of [records, 1], or [records, kernels] where a value is an array."""
     import numpy as np
 
-    if len(steps) == 1:  # coefficients stay numbers
-        return [compute_kernel_parts_s(steps[0].table, steps[0].chip, owns[0], framework, shared, xp=np)]
-    table, chip, segment = concatenate_kernels([one.table for one in steps], [one.chip for one in steps])
-    names = field_names(GenerationCoefficients)
-    columns = {name: np.array([getattr(own, name) for own in owns])[segment] for name in names}
-    parts_s = compute_kernel_parts_s(table, chip, GenerationCoefficients(**columns), framework, shared, xp=np)
-    order = np.argsort(segment, kind="stable")
-    ends = np.cumsum([len(one.table.count) for one in steps])[:-1]
-    return list(zip(*(np.split(part_s[order], ends) for part_s in parts_s), strict=True))
+    found: dict[str, Any] = {}
+    for name in field_names(type(rows[0])):
+        values = [getattr(row, name) for row in rows]
+        by_kernel = any(getattr(value, "ndim", 0) for value in values)
+        found[name] = np.stack(np.broadcast_arrays(*values)) if by_kernel else np.array(values)[:, None]
+    return type(rows[0])(**found)
 
 
 def _find_generation(
@@ -224,20 +212,15 @@ def predict_step(
     precision: str,
     mode: str,
     traffic_s: float = 0.0,
-    times_s: KernelTimes | None = None,
+    step: ModelledStep | None = None,
 ) -> StepTime:
     """Return the time of a step of a user, whose runs no publisher has measured.
 
     Args:
-        given: The step.
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients with their intervals.
-        precision: Precision on the accelerator, see `find_execution_precision`.
-        mode: `train` or `infer`.
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
-        times_s: Times of the kernels, where they are known [s].
+        step: The modelled step, where it is known.
     """
-    step, fitted_on = model_step(given, coefficients, times_s=times_s), coefficients.fitted_on
+    step, fitted_on = step or model_step(given, coefficients), coefficients.fitted_on
     features = compute_features(
         step.breakdown,
         on_tensor_units=bool(given.chip.tensor.any()),
@@ -276,15 +259,7 @@ def compute_variable_traffic_s(workload: Workload, accelerator: Accelerator) -> 
 def find_basis(
     accelerator: Accelerator, coefficients: Coefficients, *, precision: str, mode: str, compiled: bool
 ) -> tuple[Basis, str]:
-    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note.
-
-    Args:
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients.
-        precision: Precision on the accelerator, see `find_execution_precision`.
-        mode: `train` or `infer`.
-        compiled: Whether it is one program.
-    """
+    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note."""
     kind = name_run_kind(accelerator.name, precision.removesuffix("_convolutions"), compiled=compiled)
     runs = coefficients.fitted_on["runs"]
     if kind in runs or append_mode(kind, mode) in runs:

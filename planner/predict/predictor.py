@@ -11,7 +11,7 @@ from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
 from .coefficients import AcceleratorLimits, Coefficients
-from .data_parallel import scale_to_devices
+from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
@@ -22,12 +22,13 @@ from .keras_defaults import (
     select_executed_workload,
 )
 from .kernel_table import Kernel, KernelTable
+from .launches import has_xla_convolutions
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
-    KernelTimes,
+    ModelledStep,
     StepInput,
-    compute_kernel_times_s,
     compute_variable_traffic_s,
+    model_steps,
     place_step,
     predict_step,
 )
@@ -43,8 +44,6 @@ class Predictor:
     """Predicts step times; caches the results of each workload for further accelerators.
 
     Args:
-        coefficients: Packaged coefficients.
-        measured: Packaged measurements.
         peers: By number of devices, accelerators whose kernel times are computed together, once a workload is
             predicted on so many of one of them.
     """
@@ -55,11 +54,7 @@ class Predictor:
 
     @classmethod
     def load(cls, *, peers: Mapping[float, Sequence[Accelerator]] | None = None) -> Predictor:
-        """Return the predictor with the packaged coefficients and measurements.
-
-        Args:
-            peers: By number of devices, the accelerators on which workloads will be predicted.
-        """
+        """Return the predictor with the packaged coefficients and measurements."""
         return cls(load_user_coefficients(), load_measured_steps(), peers or {})
 
     @cached_property
@@ -74,7 +69,10 @@ class Predictor:
         return cast("T", self._kept[key][1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
-        return self._keep("kernels", ops, by=(execution.of_kernels,), compute=lambda: execution.build_kernels(ops))
+        given = execution.of_kernels
+        if given.xla_samples and not self._keep("converted", ops, compute=lambda: has_xla_convolutions(ops)):
+            given = replace(given, xla_samples=0)
+        return self._keep("kernels", ops, by=(given,), compute=lambda: given.build_kernels(ops))
 
     def _compute_fingerprint(self, workload: Workload) -> str:
         def compute() -> str:
@@ -84,15 +82,15 @@ class Predictor:
         return self._keep("fingerprint", workload, compute=compute)
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
-        """Return the kernel table of a step; accelerators with equal execution share one table."""
+        """Return the kernel table of a step; equal tables are one object, of which chips are modelled together."""
         execution = find_keras_execution(workload, accelerator)
         ops = execution.select_ops(workload)
-        return self._keep(
-            "table",
-            ops,
-            by=(execution,),
-            compute=lambda: execution.build_table(self._build_kernels(ops, execution)),
-        )
+
+        def compute() -> KernelTable:
+            table = execution.build_table(self._build_kernels(ops, execution))
+            return self._keep("equal tables", by=table.contents, compute=lambda: table)
+
+        return self._keep("table", ops, by=(execution,), compute=compute)
 
     def step_time(
         self,
@@ -108,13 +106,9 @@ class Predictor:
         """Return the time of one step, every device working on ``workload.batch_size`` samples.
 
         Args:
-            workload: What runs.
-            accelerator: On what.
             devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
             look_up: Whether a measurement of the same work may be used.
             stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-            machine: How the devices of a host are joined.
-            hosts: Machines that hold the devices between them.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
@@ -124,14 +118,8 @@ class Predictor:
             single = modelled
         if devices <= 1:
             return single
-        return scale_to_devices(
-            single,
-            gradient_bytes=workload.memory.gradient_bytes,
-            accelerator=accelerator,
-            devices=devices,
-            machine=machine,
-            hosts=hosts,
-        )
+        sums = list_gradient_sums(workload.memory.gradient_bytes, devices=devices)
+        return scale_to_devices(single, sums, accelerator, devices=devices, machine=machine, hosts=hosts)
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         if accelerator.name not in self.measured.accelerators:
@@ -166,36 +154,32 @@ class Predictor:
     def _model_step(
         self, workload: Workload, accelerator: Accelerator, devices: float, *, stack: str
     ) -> StepTime | NoPrediction:
-        share = min(devices, 1.0)
-        given = self._build_input(workload, accelerator, stack)
+        given = self._build_input(workload, accelerator, stack, min(devices, 1.0))
         if isinstance(given, NoPrediction):
             return given
         precision = find_execution_precision(workload, accelerator)
         if workload.quantization is not None:
             precision = f"{workload.quantization}_from_{precision}"
-        executed = select_executed_workload(workload, accelerator)
-        memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
         step = predict_step(
-            replace(
-                given,
-                chip=_part_of(given.chip, share),
-                pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
-                paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
-            ),
+            given,
             accelerator,
             self.coefficients,
             precision=precision,
             mode=workload.mode,
-            traffic_s=compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
-            times_s=self._compute_times_s(workload, accelerator, devices, stack) if share == 1.0 else None,
+            traffic_s=compute_variable_traffic_s(workload, accelerator) if devices >= 1.0 else 0.0,
+            step=self._model_peers(workload, accelerator, devices, stack) if devices >= 1.0 else None,
         )
         return replace(step, note=join_notes(*list_execution_notes(workload, accelerator), step.note))
 
-    def _build_input(self, workload: Workload, accelerator: Accelerator, stack: str) -> StepInput | NoPrediction:
+    def _build_input(
+        self, workload: Workload, accelerator: Accelerator, stack: str, share: float
+    ) -> StepInput | NoPrediction:
         def compute() -> StepInput | NoPrediction:
             mode, compiled = workload.mode, workload.compiled
             name, host = name_user_run(stack, torch=workload.backend == "torch", mode=mode, compiled=compiled)
-            return place_step(
+            executed = select_executed_workload(workload, accelerator)
+            memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
+            given = place_step(
                 self.kernel_table(workload, accelerator),
                 accelerator,
                 precision=find_execution_precision(workload, accelerator),
@@ -203,14 +187,19 @@ class Predictor:
                 input_bytes=workload.memory.input_bytes,
                 stack=name,
                 host=host,
+                pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
+                paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
             )
+            if share == 1.0 or isinstance(given, NoPrediction):
+                return given
+            return replace(given, chip=_part_of(given.chip, share))
 
-        return self._keep("input", workload, accelerator, by=(stack,), compute=compute)
+        return self._keep("input", workload, accelerator, by=(stack, share), compute=compute)
 
-    def _compute_times_s(
+    def _model_peers(
         self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
-    ) -> KernelTimes:
-        """Return the times of a step's kernels, computed together with those on as many devices of other kinds.
+    ) -> ModelledStep:
+        """Return the step of one device, modelled together with those on as many devices of other kinds.
 
         Many small arrays take longer than a few large ones.
         """
@@ -218,17 +207,16 @@ class Predictor:
         if not any(one is accelerator for one in peers):
             peers = (accelerator,)
 
-        def compute() -> dict[int, KernelTimes]:
-            inputs = ((id(one), self._build_input(workload, one, stack)) for one in peers)
+        def compute() -> dict[int, ModelledStep]:
+            inputs = ((id(one), self._build_input(workload, one, stack, 1.0)) for one in peers)
             known = {one: given for one, given in inputs if not isinstance(given, NoPrediction)}
-            return dict(zip(known, compute_kernel_times_s([*known.values()], self.coefficients), strict=True))
+            return dict(zip(known, model_steps([*known.values()], self.coefficients), strict=True))
 
-        return self._keep("times", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
+        return self._keep("steps", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
-    if share >= 1.0:
-        return chip
+    """Return the limits of a share of a device."""
     return replace(
         chip,
         peak_flop_per_s=chip.peak_flop_per_s * share,

@@ -92,7 +92,6 @@ def transforms_s(
 
     Args:
         table: Contractions only.
-        chip, generation: Coefficients of each row.
         bandwidth_bytes_per_s: W, bandwidth for arrays [bytes/s].
         clock: Clock under load relative to the boost clock [-].
     """
@@ -138,9 +137,6 @@ def compute_step_s(
         launches: Dispatches by the host [-].
         input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
-        host: Coefficients of the host: `fixed_s`, `dispatch_s`, `feed_bytes_per_s`.
-        shared: Shared coefficients: `pressure_slope`, `host_sharpness`.
-        xp: Array module.
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
     """
     growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
@@ -157,34 +153,41 @@ _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-li
 
 
 def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
-    """Return the coefficient of each kernel by its category, array of [kernels].
-
-    Args:
-        generation: Coefficients.
-        names: Their names, in the order of the categories' codes.
-        category: Codes, array of [kernels].
-        xp: Array module.
-    """
+    """Return the coefficient of each kernel by its category, array of [kernels]."""
     chosen = getattr(generation, names[0])
     for code, name in enumerate(names[1:], start=1):
         chosen = xp.where(category == code, getattr(generation, name), chosen)
     return chosen
 
 
-def select_rows(coefficients: Any, rows: Any) -> Any:
-    """Return the coefficients of some rows; scalars are kept, arrays of [kernels] are indexed."""
-    values = {field.name: getattr(coefficients, field.name) for field in fields(coefficients)}
-    cut = {name: value[rows] for name, value in values.items() if getattr(value, "ndim", 0) == 1}
-    return replace(coefficients, **cut) if cut else coefficients
+def select_rows(values: Any, rows: Any) -> Any:
+    """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
+    named = ((field.name, getattr(values, field.name)) for field in fields(values))
+    arrays = ((name, value) for name, value in named if getattr(value, "ndim", 0))
+    cut = {name: value[..., rows] for name, value in arrays if value.ndim == 1 or value.shape[-1] != 1}
+    return replace(values, **cut) if cut else values
+
+
+def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
+    """Return a record of chosen elements, arrays of [chosen]; scalars are kept.
+
+    Args:
+        values: Record of scalars and arrays of [kernels], [steps, 1] or [steps, kernels].
+        chosen: Indices of kernels, or of steps and kernels.
+    """
+    found = {}
+    for name in (field.name for field in fields(values)):
+        value = getattr(values, name)
+        if getattr(value, "ndim", 0) == 1:
+            found[name] = value[chosen[-1]]
+        elif getattr(value, "ndim", 0):
+            found[name] = value[chosen[0], 0] if value.shape[-1] == 1 else value[chosen]
+    return replace(values, **found) if found else values
 
 
 def find_positions(rows: Any) -> Any:
-    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-].
-
-    Args:
-        rows: Mask of the chosen ones.
-    """
-    return (rows.cumsum() - 1).clip(0)
+    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-]."""
+    return (rows.cumsum() - 1).clip(0).reshape(rows.shape)
 
 
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
@@ -209,10 +212,7 @@ def with_software_year(
 
     Args:
         software_year: Release date of the framework [years].
-        generation: Fitted coefficients of the generation.
-        shared: Fitted shared coefficients.
         year: When the accelerator came out [years].
-        xp: Array module.
     """
     tensor_years = xp.clip(software_year, SOFTWARE_EPOCH, SOFTWARE_PLATEAU) - SOFTWARE_EPOCH
     scalar_years = xp.clip(software_year, SCALAR_EPOCH, SCALAR_PLATEAU) - SCALAR_PLATEAU

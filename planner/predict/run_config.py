@@ -60,7 +60,6 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
 
     Args:
         stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-        mode: `train` or `infer`.
         compiled: Whether a compiler builds the program.
 
     Example:
@@ -79,12 +78,6 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tupl
 
     PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
     of PyTorch's own modules; its host was measured apart (`keras_torch_host.py`).
-
-    Args:
-        stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-        torch: Whether PyTorch runs it.
-        mode: `train` or `infer`.
-        compiled: Whether a compiler builds the program.
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
@@ -144,7 +137,6 @@ def compute_paging_s(memory_bytes: float, accelerator: Accelerator, *, share: fl
 
     Args:
         memory_bytes: Memory of the step [bytes].
-        accelerator: A row of the catalog.
         share: Of the device, its memory and its link, 0..1 [-].
     """
     pressure = compute_memory_pressure(memory_bytes, accelerator, share=share)

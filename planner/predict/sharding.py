@@ -28,10 +28,6 @@ class Sharding(Frozen):
         kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
             3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
         ways: Devices that share each product; 1 but for `tensor` [-].
-
-    Example:
-        >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
-        ('fsdp', 'tensor:4')
     """
 
     kind: ShardingKind
@@ -90,14 +86,9 @@ def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
 
     Args:
         text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
-        flag: Name of the flag in an error.
 
     Raises:
         UsageError: Any other text.
-
-    Example:
-        >>> parse_sharding("fsdp,tensor:4")
-        (Sharding(kind='fsdp', ways=1), Sharding(kind='tensor', ways=4))
     """
     if text == AUTO:
         return EVERY_SHARDING
@@ -135,16 +126,8 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
 def read_sharding(text: str, *, where: str = "offers[].shard") -> Sharding:
     """Return the sharding of an offer of an estimate or a launch plan.
 
-    Args:
-        text: Text of the sharding.
-        where: Name of the value in an error.
-
     Raises:
         UsageError: The text is of no sharding.
-
-    Example:
-        >>> str(read_sharding("script")), str(read_sharding("tensor:4"))
-        ('script', 'tensor:4')
     """
     if text == str(Sharding.SCRIPT):
         return Sharding.SCRIPT
@@ -162,12 +145,7 @@ def format_sharding(shardings: Sequence[Sharding]) -> str:
 
 
 def format_place(sharding: Sharding, *, devices: float, hosts: int) -> str:
-    """Return a sharding with the devices of all machines that share.
-
-    Example:
-        >>> format_place(Sharding.FSDP, devices=16, hosts=2)
-        'fsdp over 16 devices in 2 machines'
-    """
+    """Return a sharding with the devices of all machines that share."""
     return f"{sharding} over {devices:g} devices" + (f" in {hosts} machines" if hosts > 1 else "")
 
 
@@ -181,17 +159,7 @@ _HELD: dict[ShardingKind, str] = {
 
 
 def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
-    """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies.
-
-    Args:
-        sharding: The plan's.
-        devices: Devices of all machines [-].
-        hosts: Machines [-].
-
-    Example:
-        >>> describe_sharding(Sharding.SCRIPT, devices=4, hosts=1)
-        "script over 4 devices: in parts what the script's own layout divides"
-    """
+    """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies."""
     if sharding.kind not in _HELD:
         return ""
     held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"

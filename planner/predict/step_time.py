@@ -35,8 +35,6 @@ class StepTime(Frozen):
 
     Args:
         time_s: 80 % prediction interval [s].
-        basis: Basis of the time.
-        limiter: Largest part of the time.
         parts_s: Additive parts of the central estimate [s].
         note: One sentence on borrowed or assumed data; empty if there is none.
         memory: Memory according to the compiler; None if it was not used.

@@ -58,11 +58,6 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     Args:
         m, n, k, batch: Sizes of the products, and their number [-].
         lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
-
-    Example:
-        >>> import numpy as np
-        >>> float(padded_flops(m=1000, n=64, k=64, batch=1, lanes=128, xp=np)) / (2 * 1000 * 64 * 64)
-        2.048
     """
     held_n = xp.ceil(m / SUBLANES) * SUBLANES * xp.ceil(n / lanes) * lanes
     held_m = xp.ceil(n / SUBLANES) * SUBLANES * xp.ceil(m / lanes) * lanes
@@ -77,22 +72,17 @@ def systolic_parts_s(
     There are no launch gaps: a step is one program that runs without the host.
 
     Args:
-        table: Kernels of the step.
         chip: Limits of a TPU; `matmul_share` is that of matrix products.
         attention_share: Share of the peak that fused attention reaches [-].
-        xp: Array module.
     """
-    first = table.contractions
-    products = padded_flops(
-        m=table.m[:first], n=table.n[:first], k=table.k[:first], batch=table.batch[:first], lanes=chip.lanes, xp=xp
-    )
-    fused = table.category[:first] >= _FIRST_ATTENTION
+    products = padded_flops(m=table.m, n=table.n, k=table.k, batch=table.batch, lanes=chip.lanes, xp=xp)
+    fused = table.category >= _FIRST_ATTENTION
     share = xp.where(fused, attention_share, chip.matmul_share)
-    product_s = products / (share * chip.peak_flop_per_s[:first])
-    # Depthwise convolutions run on the vector unit.
-    vector_s = table.flops / chip.vector_flop_per_s
-    product_s = xp.where(table.category[:first] == _DEPTHWISE, vector_s[:first], product_s)
-    compute_s = xp.concatenate([product_s, vector_s[first:]])
+    # Depthwise convolutions run on the vector unit, as everything but products does.
+    on_arrays = (xp.arange(len(table.category)) < table.contractions) & (table.category != _DEPTHWISE)
+    compute_s = xp.where(
+        on_arrays, products / (share * chip.peak_flop_per_s), table.flops / chip.vector_flop_per_s
+    )
     memory_s = table.bytes_moved / chip.memory_bytes_per_s
     total_s = soft_max(compute_s, memory_s, sharpness=SHARPNESS, xp=xp)
     return total_s * table.count, compute_s * table.count, memory_s * table.count

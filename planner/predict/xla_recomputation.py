@@ -37,7 +37,6 @@ def compute_recomputed_bytes(
 
     Args:
         workload: The work of one device as executed there (`select_executed_workload`).
-        accelerator: A row of the catalog.
         pool_share: Memory that XLA may use, of the device's; None for what the backend states [-].
     """
     memory, available = workload.memory, _find_memory_bytes(accelerator)
@@ -74,8 +73,6 @@ def describe_jax_pool(workload: Workload, accelerator: Accelerator, *, step_byte
     """Return the setting of steps that need a larger pool than JAX takes of a GPU by default; empty for others.
 
     Args:
-        workload: What runs.
-        accelerator: A row of the catalog.
         step_bytes: Memory of the step on one device, after XLA's recomputation, without the framework's [bytes].
     """
     available = _find_memory_bytes(accelerator)

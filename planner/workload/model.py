@@ -17,9 +17,9 @@ class Collective(Frozen):
     """A collective of a divided step, over rings of the devices along one or more axes of the mesh."""
 
     kind: CollectiveKind
-    devices: int  # devices of one ring [-]
+    devices: float  # devices of one ring [-]
     stride: int  # distance of neighbours in the order of the mesh: as many rings lie side by side [-]
-    message_bytes: int  # the larger of operand and result on one device [bytes]
+    message_bytes: float  # the larger of operand and result on one device [bytes]
     count: float  # executions in a step [-]
     phase: Phase  # forward pass, backward pass or update
     replicas: bool  # whether its devices have samples of their own, so that it sums gradients or gathers variables

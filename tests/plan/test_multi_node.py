@@ -14,7 +14,7 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Filters, Question, Selection, expand_hosts, rent_hosts, select
-from gpuplan.predict.data_parallel import scale_to_devices
+from gpuplan.predict.collectives import list_gradient_sums, scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval, format_offer_name
 from gpuplan.workload.model import Workload
@@ -109,7 +109,12 @@ class FakeSingle:
             limiter="compute",
             parts_s={"compute": 0.1},
         )
-        return scale_to_devices(single, gradient_bytes=1e8, accelerator=accelerator, **circumstances)
+        return scale_to_devices(
+            single,
+            list_gradient_sums(1e8, devices=circumstances["devices"]),
+            accelerator=accelerator,
+            **circumstances,
+        )
 
 
 def test_the_network_joins_machines() -> None:

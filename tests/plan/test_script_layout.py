@@ -12,9 +12,9 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.context import count_mesh_devices, follow_script, select_mesh_offers, select_named_machines
 from gpuplan.plan.memory import build_device_workload, compute_device_memory
 from gpuplan.plan.question import EstimateContext, Filters, Question, select
+from gpuplan.predict.collectives import RingLinks, add_replicas, compute_link_s, count_hosts, list_mesh_exchanges
 from gpuplan.predict.data_parallel import load_parallel_coefficients
 from gpuplan.predict.interconnect import Link
-from gpuplan.predict.sharded_step import RingLinks, add_replicas, compute_divided_link_s
 from gpuplan.predict.sharding import Sharding
 from gpuplan.workload.model import Collective, DeviceLayout, DividedStep, Memory, VariableBytes, Workload
 
@@ -102,9 +102,11 @@ def test_collectives_take_what_they_send_over_the_link_and_are_not_hidden() -> N
     links = RingLinks(inside=nvlink, whole=nvlink, host_devices=8, parallel=parallel)
 
     def added_s(*collectives: Collective) -> float:
-        return compute_divided_link_s(collectives, single_s=0.1, devices=8, links=links) - compute_divided_link_s(
-            (), single_s=0.1, devices=8, links=links
+        exchanges = list_mesh_exchanges(collectives, host_devices=8)
+        with_them, without = (
+            compute_link_s(some, single_s=0.1, devices=8, links=links) for some in (exchanges, ())
         )
+        return with_them - without
 
     rate, latency_s = 100e9 * parallel.shares.links["nvlink"], 2 * (8.4e-6 + 7 * 3.4e-6)
     assert added_s(make_collective(message_bytes=10**9)) == pytest.approx(2 * 7 / 8 * 1e9 / rate + latency_s)
@@ -123,7 +125,7 @@ def test_rings_side_by_side_share_the_network_of_a_machine() -> None:
     group = make_collective(devices=4, message_bytes=10**9)
     between = make_collective(devices=4, stride=4, message_bytes=10**9)
 
-    assert (links.count_hosts(group), links.count_hosts(between)) == (1, 2)
+    assert (count_hosts(group, 8), count_hosts(between, 8)) == (1, 2)
     shares = parallel.shares.links
     assert links.compute_transfer_s(group) == pytest.approx(1.5e9 / (100e9 * shares["nvlink"]))
     assert links.compute_transfer_s(between) == pytest.approx(4 * 1.5e9 / (50e9 * shares["network"]))

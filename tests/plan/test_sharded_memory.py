@@ -9,12 +9,12 @@ from factories import make_workload
 from gpuplan.plan.memory import (
     TIGHT_FROM,
     build_device_workload,
-    build_traffic,
     compute_batch_bytes,
     compute_device_memory,
     compute_needed_bytes,
     find_least_devices,
     find_sharding_remedy,
+    list_exchanges,
     list_memory_parts,
     memory_verdict,
 )
@@ -84,19 +84,21 @@ def test_fsdp_by_hand() -> None:
 def test_frozen_weights_are_gathered_but_have_no_gradients() -> None:
     """LoRA: 900 of 1000 bytes are frozen; they are gathered as halves, twice, and nothing of them is reduced."""
     workload = make_sized_workload((300, 300, 300, 100), frozen=3)
-    found, traffic = (compute_device_memory(workload, Sharding.FSDP, 4), build_traffic(workload, Sharding.FSDP))
+    found = compute_device_memory(workload, Sharding.FSDP, 4)
 
     assert (found.weights, found.frozen, found.gradients, found.optimizer) == (25, 225, 25, 50)
-    assert (traffic.reduced_bytes, traffic.gathered_bytes, traffic.gathers) == (100, 500, 2)
-    stage1 = build_traffic(workload, Sharding.ZERO1)
-    assert (stage1.reduced_bytes, stage1.gathered_bytes, stage1.gathers) == (100, 100, 1)
+    sent = {"all_gather": 500, "reduce_scatter": 100}
+    fsdp = [(one.kind, one.message_bytes) for one in list_exchanges(workload, Sharding.FSDP, 4)]
+    assert sorted(fsdp) == [("all_gather", 500), *sent.items()]
+    stage1 = [(one.kind, one.message_bytes) for one in list_exchanges(workload, Sharding.ZERO1, 4)]
+    assert sorted(stage1) == [("all_gather", 100), ("reduce_scatter", 100)]
 
 
 def test_integers_of_a_quantized_base_are_gathered_as_they_are() -> None:
     """int8 is not cast before it is sent: 1000 bytes instead of 500; float8 layers hold float32, and cast it."""
     workload = make_sized_workload((300, 300, 300, 100), frozen=3)
     gathered = {
-        mode: build_traffic(replace(workload, quantization=mode), Sharding.FSDP).gathered_bytes
+        mode: list_exchanges(replace(workload, quantization=mode), Sharding.FSDP, 4)[0].message_bytes
         for mode in ("int8", "int4", "float8", None)
     }
 

@@ -94,7 +94,7 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
     """p3.16xlarge is a cube mesh with a network; of two machines of an unknown kind no network is invented."""
     asked: list[dict[str, Any]] = []
 
-    def fake_scale(single: StepTime, **circumstances: Any) -> StepTime:
+    def fake_scale(single: StepTime, *_: object, **circumstances: Any) -> StepTime:
         asked.append(circumstances)
         return single
 

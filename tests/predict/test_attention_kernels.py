@@ -12,12 +12,12 @@ from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.fused_attention import ATTENTION, AttentionCoefficients, compute_attention_s
 from gpuplan.predict.kernel_table import ATTENTION_PASSES, CATEGORIES, FusedKernel, Kernel, build_kernel_table
-from gpuplan.predict.kernel_times import concatenate_kernels
 from gpuplan.predict.library_kernels import find_attention_kernel
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.step_time import NoPrediction
 
 from lab.attention_fit import RANGES, AttentionKernel, predict_attention_s, read_attention_kernels
+from lab.concatenated_steps import concatenate_kernels
 
 ACCELERATORS = load_catalog().accelerators
 ONE = AttentionKernel(

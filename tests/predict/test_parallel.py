@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.collectives import list_gradient_sums, scale_to_devices
 from gpuplan.predict.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
-    compute_overhead_parts_s,
     load_parallel_coefficients,
     ratio_scale,
-    scale_to_devices,
 )
-from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, exposed_s, find_slowest_link, ring_pass_s
+from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, exposed_s, find_slowest_link
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.multi_device.fit import compute_parallel_step_s
+from lab.multi_device.fit import compute_overhead_parts_s, compute_parallel_step_s
 from lab.quantiles import compute_nested_log_bounds
 
 ACCELERATORS = load_catalog().accelerators
@@ -99,7 +98,9 @@ def test_the_slowest_link_of_published_machines(  # noqa: PLR0917
 
 def test_an_unknown_network_is_not_guessed() -> None:
     """Two hosts of an unknown kind: no link, no prediction."""
-    found = scale_to_devices(SINGLE, gradient_bytes=1e8, accelerator=ACCELERATORS["T4"], devices=2, hosts=2)
+    found = scale_to_devices(
+        SINGLE, list_gradient_sums(1e8, devices=2), accelerator=ACCELERATORS["T4"], devices=2, hosts=2
+    )
     assert isinstance(found, NoPrediction)
 
 
@@ -150,20 +151,22 @@ def test_more_bandwidth_is_never_slower(  # noqa: PLR0917
 @given(message=st.floats(0.0, 1e11), devices=st.integers(1, 128))
 def test_a_ring_never_sends_more_than_twice_the_message(message: float, devices: int) -> None:
     """2 (N - 1) / N is below two for any number of devices."""
-    rate = 1e9
-    pass_s = ring_pass_s(message_bytes=message, devices=devices, link_bytes_per_s=rate)
-    assert 2 * pass_s <= 2 * message / rate
+    assert sum(one.sent_bytes for one in list_gradient_sums(message, devices=devices)) <= 2 * message
 
 
 def test_one_device_is_the_single_step() -> None:
     """N = 1 returns the very step."""
-    found = scale_to_devices(SINGLE, gradient_bytes=1e8, accelerator=ACCELERATORS["V100-16GB"], devices=1)
+    found = scale_to_devices(
+        SINGLE, list_gradient_sums(1e8, devices=1), accelerator=ACCELERATORS["V100-16GB"], devices=1
+    )
     assert found is SINGLE
 
 
 def test_the_parts_add_up_and_the_interval_widens() -> None:
     """Parts sum to the central estimate; eight devices are known less well than one."""
-    found = scale_to_devices(SINGLE, gradient_bytes=1e8, accelerator=ACCELERATORS["V100-16GB"], devices=8)
+    found = scale_to_devices(
+        SINGLE, list_gradient_sums(1e8, devices=8), accelerator=ACCELERATORS["V100-16GB"], devices=8
+    )
     assert isinstance(found, StepTime)
     time_s = found.time_s
     assert sum(found.parts_s.values()) == pytest.approx(time_s.mid)
@@ -182,8 +185,8 @@ def test_a_broken_file_of_constants_is_named(tmp_path: Path) -> None:
 def test_predictions_wait_for_nobody() -> None:
     """No gradients, no exchange: eight devices take as long as one, each for its own batch."""
     v100 = ACCELERATORS["V100-16GB"]
-    several = scale_to_devices(SINGLE, gradient_bytes=0, accelerator=v100, devices=8)
-    trained = scale_to_devices(SINGLE, gradient_bytes=1e8, accelerator=v100, devices=8)
+    several = scale_to_devices(SINGLE, list_gradient_sums(0, devices=8), accelerator=v100, devices=8)
+    trained = scale_to_devices(SINGLE, list_gradient_sums(1e8, devices=8), accelerator=v100, devices=8)
     assert several == SINGLE
     assert isinstance(trained, StepTime)
     assert trained.time_s.mid > SINGLE.time_s.mid

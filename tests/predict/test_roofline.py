@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpuplan.predict.collectives import list_gradient_sums
 from gpuplan.predict.contractions import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
-from gpuplan.predict.interconnect import ring_pass_s
 from gpuplan.predict.intervals import interval_around
 from gpuplan.predict.roofline import compute_bandwidth_bytes_per_s, compute_step_s, soft_max
 from hypothesis import given
@@ -147,10 +147,10 @@ def test_overlap_lies_between_perfect_and_none(a: float, b: float, p: float) -> 
 
 
 def test_ring_all_reduce_of_eight() -> None:
-    """Patarasuk and Yuan 2009: 2 (N-1)/N of the message over one link, in two passes."""
-    pass_s = ring_pass_s(message_bytes=80e6, devices=8, link_bytes_per_s=10e9)
-    assert 2 * pass_s == pytest.approx(2 * 7 / 8 * 80e6 / 10e9)
-    assert ring_pass_s(message_bytes=80e6, devices=1, link_bytes_per_s=10e9) == 0.0
+    """Patarasuk and Yuan 2009: each sends 2 (N-1)/N of the message, in two passes."""
+    (eight,), (one,) = (list_gradient_sums(80e6, devices=devices) for devices in (8, 1))
+    assert eight.sent_bytes == pytest.approx(2 * 7 / 8 * 80e6)
+    assert one.sent_bytes == 0.0
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.floats(0, 1))

@@ -7,23 +7,24 @@ import math
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.collectives import (
+    HOP_S,
+    MESSAGE_S,
+    Exchange,
+    RingLinks,
+    compute_link_s,
+    count_messages,
+    list_mesh_exchanges,
+    list_shard_exchanges,
+    scale_to_devices,
+)
 from gpuplan.predict.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
-    compute_overhead_parts_s,
     load_parallel_coefficients,
 )
-from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, ring_pass_s
-from gpuplan.predict.sharded_step import (
-    HOP_S,
-    MESSAGE_S,
-    ShardedTraffic,
-    compute_sharded_link_s,
-    count_messages,
-    scale_to_divided_devices,
-    scale_to_sharded_devices,
-)
+from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link
 from gpuplan.predict.sharding import (
     EVERY_SHARDING,
     Sharding,
@@ -37,6 +38,8 @@ from gpuplan.units import MIB, Interval
 from gpuplan.workload.model import Collective
 from hypothesis import given
 from hypothesis import strategies as st
+
+from lab.multi_device.fit import compute_overhead_parts_s
 
 ACCELERATORS = load_catalog().accelerators
 NVLINK = Link(kind="nvlink", bytes_per_s=100e9)
@@ -53,10 +56,12 @@ SINGLE = StepTime(
 SHARDED = EVERY_SHARDING[1:]
 
 
-def traffic(sharding: Sharding, size_bytes: float = 1e9, messages: int = 1) -> ShardedTraffic:
-    """Return the traffic of weights and gradients of one size and type."""
-    return ShardedTraffic(
-        sharding=sharding, reduced_bytes=size_bytes, gathered_bytes=size_bytes, messages=messages
+def share(
+    sharding: Sharding, size_bytes: float = 1e9, messages: int = 1, *, devices: int = 8
+) -> tuple[Exchange, ...]:
+    """Return what is exchanged of weights and gradients of one size and type."""
+    return list_shard_exchanges(
+        sharding, devices=devices, reduced_bytes=size_bytes, gathered_bytes=size_bytes, messages=messages
     )
 
 
@@ -66,15 +71,9 @@ def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
 
     Where there is no work to hide behind, all the rest is the latency of the messages: 2, or 3.
     """
-    link_s = compute_sharded_link_s(
-        single_s=0.0,
-        devices=8,
-        traffic=traffic(parse_sharding(sharding)[0]),
-        link=NVLINK,
-        inside="nvlink",
-        parallel=BARE,
-    )
-    all_reduce_s = 2 * ring_pass_s(message_bytes=1e9, devices=8, link_bytes_per_s=50e9)
+    links = RingLinks(inside=NVLINK, whole=NVLINK, host_devices=8, parallel=BARE)
+    link_s = compute_link_s(share(parse_sharding(sharding)[0]), single_s=0.0, devices=8, links=links)
+    all_reduce_s = 2 * 7 / 8 * 1e9 / 50e9
     latency_s = 2 * times * (MESSAGE_S + 7 * HOP_S["nvlink"])
 
     assert link_s == pytest.approx(times * all_reduce_s + latency_s)
@@ -82,15 +81,10 @@ def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
 
 def test_latency_of_machines_by_hand() -> None:
     """16 devices in 2 machines: 14 hops inside, one between, for each of 10 messages in 3 exchanges."""
-    link_s = compute_sharded_link_s(
-        single_s=0.0,
-        devices=16,
-        traffic=traffic(Sharding.FSDP, size_bytes=0.0, messages=10),
-        link=Link(kind="network", bytes_per_s=50e9),
-        inside="nvlink",
-        parallel=BARE,
-        hosts=2,
-    )
+    network = Link(kind="network", bytes_per_s=50e9)
+    links = RingLinks(inside=NVLINK, whole=network, host_devices=8, parallel=BARE)
+    exchanges = share(Sharding.FSDP, size_bytes=0.0, messages=10, devices=16)
+    link_s = compute_link_s(exchanges, single_s=0.0, devices=16, links=links)
 
     assert link_s == pytest.approx(30 * (8.4e-6 + 14 * 3.4e-6 + 9.6e-6))
 
@@ -106,35 +100,39 @@ sizes = st.floats(1e3, 1e12)
 seconds = st.floats(1e-4, 1e3)
 
 
-def compute_link_s(one: ShardedTraffic, *, single_s: float, devices: int, share: float = 2 / 3) -> float:
+def compute_added_s(
+    exchanges: tuple[Exchange, ...], *, single_s: float, devices: int, backward: float = 2 / 3
+) -> float:
     """Return what NVLink adds by the fitted constants."""
-    return compute_sharded_link_s(
-        single_s=single_s,
-        devices=devices,
-        traffic=one,
-        link=NVLINK,
-        inside="nvlink",
-        parallel=FITTED,
-        backward_share=share,
-    )
+    links = RingLinks(inside=NVLINK, whole=NVLINK, host_devices=devices, parallel=FITTED)
+    return compute_link_s(exchanges, single_s=single_s, devices=devices, links=links, backward_share=backward)
 
 
-traffics = st.builds(
-    ShardedTraffic,
+@given(
     sharding=st.sampled_from(SHARDED),
-    reduced_bytes=sizes,
-    gathered_bytes=sizes,
+    reduced=sizes,
+    gathered=sizes,
     messages=st.integers(1, 1000),
+    single_s=seconds,
+    devices=st.integers(2, 1024),
+    backward=st.floats(0.05, 0.95),
 )
-
-
-@given(one=traffics, single_s=seconds, devices=st.integers(2, 1024), share=st.floats(0.05, 0.95))
 def test_no_sharding_is_faster_than_perfect_scaling(
-    one: ShardedTraffic, single_s: float, devices: int, share: float
+    *,
+    sharding: Sharding,
+    reduced: float,
+    gathered: float,
+    messages: int,
+    single_s: float,
+    devices: int,
+    backward: float,
 ) -> None:
     """Law: to the work of each device something is added, and never more than if nothing were hidden."""
-    link_s = compute_link_s(one, single_s=single_s, devices=devices, share=share)
-    nothing_hidden_s = compute_link_s(one, single_s=0.0, devices=devices)
+    exchanges = list_shard_exchanges(
+        sharding, devices=devices, reduced_bytes=reduced, gathered_bytes=gathered, messages=messages
+    )
+    link_s = compute_added_s(exchanges, single_s=single_s, devices=devices, backward=backward)
+    nothing_hidden_s = compute_added_s(exchanges, single_s=0.0, devices=devices)
     waiting_s = FITTED.methods[""].slowdown * single_s * math.log2(devices)
 
     assert 0.0 < link_s <= (nothing_hidden_s + waiting_s) * (1 + 1e-9)
@@ -147,7 +145,8 @@ def test_without_work_to_hide_behind_more_sharding_takes_longer(size: float, dev
         single_s=1e-12, devices=devices, gradient_bytes=size, link=NVLINK, parallel=FITTED
     )["link"]
     zero1, zero2, fsdp = (
-        compute_link_s(traffic(one, size, messages), single_s=1e-12, devices=devices) for one in SHARDED
+        compute_added_s(share(one, size, messages, devices=devices), single_s=1e-12, devices=devices)
+        for one in SHARDED
     )
 
     assert copies <= zero1 * (1 + 1e-9)
@@ -156,9 +155,10 @@ def test_without_work_to_hide_behind_more_sharding_takes_longer(size: float, dev
 
 def test_the_step_says_what_is_sent_and_what_it_costs() -> None:
     """Parts add up to the middle of the interval; the note names sharding, devices, sizes and link."""
-    step = scale_to_sharded_devices(
+    step = scale_to_devices(
         SINGLE,
-        traffic=traffic(Sharding.FSDP, 2e9),
+        share(Sharding.FSDP, 2e9, devices=16),
+        sharding=Sharding.FSDP,
         accelerator=ACCELERATORS["A100-80GB"],
         devices=16,
         machine=HOST_SPECS["p4d.24xlarge"],
@@ -175,10 +175,11 @@ def test_the_step_says_what_is_sent_and_what_it_costs() -> None:
 
 def test_one_device_shares_with_none_and_an_unknown_network_has_no_time() -> None:
     """The single step itself; and the reason."""
-    asked = {"traffic": traffic(Sharding.ZERO2), "accelerator": ACCELERATORS["A100-80GB"]}
+    asked = {"sharding": Sharding.ZERO2, "accelerator": ACCELERATORS["A100-80GB"]}
+    exchanges = share(Sharding.ZERO2)
 
-    assert scale_to_sharded_devices(SINGLE, devices=1, **asked) is SINGLE  # type: ignore[arg-type]
-    unknown = scale_to_sharded_devices(SINGLE, devices=16, hosts=2, machine=HostSpec(), **asked)  # type: ignore[arg-type]
+    assert scale_to_devices(SINGLE, exchanges, devices=1, **asked) is SINGLE  # type: ignore[arg-type]
+    unknown = scale_to_devices(SINGLE, exchanges, devices=16, hosts=2, machine=HostSpec(), **asked)  # type: ignore[arg-type]
     assert isinstance(unknown, NoPrediction)
     assert "the rate of the link" in unknown.reason
 
@@ -211,9 +212,10 @@ def test_a_plan_says_in_a_line_what_its_script_has_to_shard(text: str, held: str
 
 
 def test_the_note_of_a_step_names_the_same_duty() -> None:
-    step = scale_to_sharded_devices(
+    step = scale_to_devices(
         SINGLE,
-        traffic=traffic(Sharding.ZERO1),
+        share(Sharding.ZERO1),
+        sharding=Sharding.ZERO1,
         accelerator=ACCELERATORS["A100-80GB"],
         devices=8,
         machine=HOST_SPECS["p4d.24xlarge"],
@@ -255,10 +257,10 @@ def test_the_rate_between_tpus_is_said_to_be_assumed(name: str, is_assumed: bool
     sums = Collective(
         kind="all_reduce", devices=4, stride=1, message_bytes=2**20, count=1.0, phase="forward", replicas=False
     )
-    step = scale_to_divided_devices(
+    step = scale_to_devices(
         SINGLE,
+        list_mesh_exchanges([sums], host_devices=4),
         sharding=Sharding(kind="tensor", ways=4),
-        collectives=[sums],
         accelerator=ACCELERATORS[name],
         devices=4,
     )

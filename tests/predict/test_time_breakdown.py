@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict import modelled_step
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.intervals import compute_time_breakdown
@@ -33,7 +34,7 @@ def test_shares_of_a_step_add_up(step_s: float, shares: tuple[float, ...]) -> No
     assert sum(found) == pytest.approx(1.0)
 
 
-def test_parts_of_a_step_by_hand() -> None:
+def test_parts_of_a_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two products of 1 s and two streams of 0.75 s, each launched with a gap of 0.25 s; input of 1/8 s.
 
     Products take as long for arithmetic as for memory, which counts as arithmetic: 2 - 0.5 s. Streams wait for
@@ -50,8 +51,9 @@ def test_parts_of_a_step_by_hand() -> None:
         table=table, chip=chip, generation="", year=2018, compiled=True,
         input_bytes=coefficients.hosts[""].feed_bytes_per_s / 8,
     )  # fmt: skip
-    times_s = (0.25, np.array([2.0, 1.5]), np.array([1.0, 0.2]), np.array([1.0, 0.9]))
-    step = model_step(given, coefficients, times_s=times_s)
+    times_s = [np.array([row]) for row in ([0.25], [2.0, 1.5], [1.0, 0.2], [1.0, 0.9])]
+    monkeypatch.setattr(modelled_step, "compute_kernel_times_s", lambda *_: times_s)
+    step = model_step(given, coefficients)
 
     parts_s = step.parts_s
     assert [parts_s[name] for name in ("compute", "memory bandwidth", "input")] == pytest.approx([1.5, 1.0, 0.125])

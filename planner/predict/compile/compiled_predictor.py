@@ -100,7 +100,6 @@ class CompileTarget(Frozen):
     """Target of a compilation.
 
     Args:
-        accelerator: Name in the catalog.
         platform: Compiler platform.
         topology: Compiler's name of a slice, or of one device on CUDA.
         description: Text of a `GpuTargetConfigProto`; empty on a TPU.

@@ -32,11 +32,6 @@ def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float])
 
     Non-negative least squares of the relative errors of ``fixed + per_sample * batch_size``; None for fewer than
     two batch sizes.
-
-    Example:
-        >>> fixed_s, per_sample_s = split_fixed_per_sample([16, 64], [0.020, 0.050])
-        >>> round(fixed_s, 6), round(per_sample_s, 6)
-        (0.01, 0.000625)
     """
     if len(set(batch_sizes)) < 2:
         return None
@@ -52,7 +47,6 @@ class BatchProfile(Frozen):
     """Measured steps of one workload on one accelerator.
 
     Args:
-        accelerator: Catalog name.
         steps: Batch size [-] and time of a step [s], at least one.
     """
 
@@ -63,11 +57,6 @@ class BatchProfile(Frozen):
         """Return the time of a step at a batch size: measured, else fixed + per_sample * batch_size [s].
 
         Proportional to the batch size if only one other batch size was measured.
-
-        Example:
-            >>> profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
-            >>> round(profile.step_s(32), 6), round(profile.step_s(64), 6)
-            (0.03, 0.05)
         """
         if batch_size in dict(self.steps):
             return dict(self.steps)[batch_size]
@@ -80,11 +69,8 @@ class BatchProfile(Frozen):
         """Return one sentence on the measurements behind a prediction from this profile."""
         sizes = ", ".join(str(batch_size) for batch_size, _ in self.steps)
         split = split_fixed_per_sample(*zip(*self.steps, strict=True))
-        parts = (
-            ""
-            if split is None
-            else (f" ({split[0] * MS_PER_S:.3g} ms a step and {split[1] * MS_PER_S:.3g} ms a sample there)")
-        )
+        fixed_ms, sample_ms = (MS_PER_S * part_s for part_s in split or (0.0, 0.0))
+        parts = f" ({fixed_ms:.3g} ms a step and {sample_ms:.3g} ms a sample there)" if split else ""
         return f"scaled from {self.accelerator}, measured at batch size {sizes}{parts}"
 
 
@@ -106,8 +92,6 @@ class ErrorModel(Frozen):
     """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
 
     Args:
-        covariance_model: Covariance function of the residuals.
-        training_errors: The errors that were learnt from.
         ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
             (error - expected error) / its spread, on architectures that were left out.
     """
@@ -149,8 +133,6 @@ class ErrorModel(Frozen):
         """Return the posterior residuals of steps of a workload measured on another accelerator.
 
         Args:
-            profiled: Modelled steps that were measured.
-            measured_s: Measured times of these steps [s].
             targets: Modelled steps to correct, with the ``work`` of the profiled steps.
         """
         import numpy as np
@@ -192,15 +174,7 @@ def predict_from_profile(
     error_model: ErrorModel,
     note: str,
 ) -> StepTime:
-    """Return the time of a step on an accelerator from measured steps of the workload on other accelerators.
-
-    Args:
-        profiled: What the model says of each measured step.
-        measured_s: Measured times of these steps [s].
-        target: What the model says of the step asked for.
-        error_model: What errors have in common.
-        note: Sentence on what was measured.
-    """
+    """Return the time of a step on an accelerator from measured steps of the workload on other accelerators."""
     correction = error_model.corrections(profiled, measured_s, [target])[0]
     scale = math.exp(correction.log_ratio)
     low, high = (end * correction.spread for end in error_model.ends_for(profiled))

@@ -14,7 +14,7 @@ from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...records import Frozen
 from ...units import Interval
 from ...workload.model import InputRate, Workload
-from ..data_parallel import scale_to_devices
+from ..collectives import list_gradient_sums, scale_to_devices
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..intervals import interval_around
 from ..predictor import Predictor
@@ -25,9 +25,7 @@ from .error_model import BatchProfile, ErrorModel, load_error_model, predict_fro
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator
 
-SAME_WORK = (
-    0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
-)
+SAME_WORK = 0.05  # largest difference of a sample's FLOPs (padding, the last batch) in the same work [-]
 REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other on a quiet machine [-]
 
 
@@ -35,12 +33,8 @@ class ProfileRow(Frozen):
     """A measured step.
 
     Args:
-        workload: What ran.
-        accelerator: On what: the catalog's name.
-        devices: On how many [-].
         step_s: How long [s].
         low_s, high_s: 95 % interval of the median; None when too little was measured [s].
-        source: Where it was read.
         device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
         loading: Of the script's own data; None when it was not timed.
         starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
@@ -67,10 +61,6 @@ class ProfileRow(Frozen):
 
 def read_profile_rows(document: ProfileDocument, *, source: str) -> tuple[ProfileRow, ...]:
     """Return the rows of a profile that were measured, traced, and measured on a known accelerator.
-
-    Args:
-        document: Of schema `gpuplan.profile/1`.
-        source: What to call it.
 
     Raises:
         UsageError: It is no such document.
@@ -151,11 +141,8 @@ class ProfiledPredictor:
     carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
 
     Args:
-        predictor: For everything that was not measured.
         measurements: Of any work, on any accelerator.
         own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
-        accelerators: The catalog's.
-        error_model: What errors have in common; None: the packaged one.
     """
 
     predictor: Predictor
@@ -190,14 +177,8 @@ class ProfiledPredictor:
         one = self.step_time(workload, accelerator)
         if isinstance(one, NoPrediction):
             return one
-        return scale_to_devices(
-            one,
-            gradient_bytes=workload.memory.gradient_bytes,
-            accelerator=accelerator,
-            devices=devices,
-            machine=machine,
-            hosts=hosts,
-        )
+        sums = list_gradient_sums(workload.memory.gradient_bytes, devices=devices)
+        return scale_to_devices(one, sums, accelerator, devices=devices, machine=machine, hosts=hosts)
 
     @cached_property
     def _cpu_errors(self) -> tuple[tuple[ProfileRow, float], ...]:
