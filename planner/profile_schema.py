@@ -18,24 +18,16 @@ class WarmUp(TypedDict):
 
 
 class Spread(TypedDict, total=False):
-    """Statistics of window times.
+    """Statistics of window times."""
 
-    Args:
-        low_s, high_s: 95 % interval of the median; None for fewer than six windows [s].
-        mean_s: Total time of all windows over their steps [s].
-        spread: Interquartile range over the median; None for fewer than two windows [-].
-        drift: Median of the second half over that of the first, minus 1 [-].
-        windows: Number of windows [-].
-        width: Width of the interval over the median; None without an interval [-].
-    """
-
+    # low_s, high_s: 95 % interval of the median; None for fewer than six windows [s]
     low_s: float | None
     high_s: float | None
-    mean_s: float
-    spread: float | None
-    drift: float
-    windows: int
-    width: float | None
+    mean_s: float  # total time of all windows over their steps [s]
+    spread: float | None  # interquartile range over the median; None for fewer than two windows [-]
+    drift: float  # median of the second half over that of the first, minus 1 [-]
+    windows: int  # number of windows [-]
+    width: float | None  # width of the interval over the median; None without an interval [-]
 
 
 class WindowStatistics(Spread):
@@ -104,25 +96,15 @@ class OtherProcess(TypedDict):
 
 
 class LoadRecord(TypedDict):
-    """Processor use during a measurement.
+    """Processor use during a measurement."""
 
-    Args:
-        wall_s: Length of the interval [s].
-        cores: Logical cores of the machine [-].
-        own_cores: Mean number of cores used by the measured processes [-].
-        other_cores: Mean number used by everything else, including other guests of a hypervisor [-].
-        stolen_cores: Part of it taken by the hypervisor [-].
-        other_share: Share of the whole processor used by others [-].
-        most: Other processes with the highest use, descending.
-    """
-
-    wall_s: float
-    cores: int
-    own_cores: float
-    other_cores: float
-    stolen_cores: float
-    other_share: float
-    most: list[OtherProcess]
+    wall_s: float  # length of the interval [s]
+    cores: int  # logical cores of the machine [-]
+    own_cores: float  # mean number of cores used by the measured processes [-]
+    other_cores: float  # mean number used by everything else, including other guests of a hypervisor [-]
+    stolen_cores: float  # part of it taken by the hypervisor [-]
+    other_share: float  # share of the whole processor used by others [-]
+    most: list[OtherProcess]  # other processes with the highest use, descending
 
 
 class MeasuredValues(TypedDict, total=False):

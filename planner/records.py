@@ -99,19 +99,12 @@ class Frozen:
 
 
 class Flag(NamedTuple):
-    """Help of a field, and how the command line shows it.
+    """Help of a field, and how the command line shows it."""
 
-    Args:
-        help: Meaning and form of the value.
-        panel: Group in the help of a command.
-        name: Flag without its hyphens; empty for the field's name.
-        metavar: Placeholder of the value; empty for its type.
-    """
-
-    help: str
-    panel: str = ""
-    name: str = ""
-    metavar: str = ""
+    help: str  # meaning and form of the value
+    panel: str = ""  # group in the help of a command
+    name: str = ""  # flag without its hyphens; empty for the field's name
+    metavar: str = ""  # placeholder of the value; empty for its type
 
 
 def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:

@@ -117,14 +117,6 @@ class Settings:
 
     None stands for the platform's folder (of `catalog_dir`: for the packaged catalog), an empty tuple for all, and
     empty text for the default. Durations are as given.
-
-    Args:
-        endpoint: Base URLs that replace the providers' own, by price source.
-        currency: ISO 4217 code; an exchange rate is required unless it is USD.
-        tax: Tax on bills; None for no tax.
-        exchange_rate: Exchange rates by currency.
-        discount, committed, machine: Entries in the order of the file.
-        origins: Origin of each setting (`GPUPLAN_REGIONS`, a file's path, `default`).
     """
 
     cache_dir: Path | None = field(default=None, metadata={"parse": _FOLDER})
@@ -136,7 +128,9 @@ class Settings:
     )
     providers: tuple[str, ...] = _setting((), _parse_names)
     regions: tuple[str, ...] = _setting((), _parse_names)
+    # base URLs that replace the providers' own, by price source
     endpoint: Mapping[str, str] = field(default_factory=dict)
+    # ISO 4217 code; an exchange rate is required unless it is USD
     currency: str = _setting(
         "USD", _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse
     )
@@ -163,12 +157,13 @@ class Settings:
     )
     accept_old_prices: bool = _setting(False, _SWITCH)
     guest_cap_only: bool = _setting(False, _SWITCH)
-    tax: Tax | None = None
-    exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
+    tax: Tax | None = None  # tax on bills; None for no tax
+    exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)  # exchange rates by currency
+    # discount, committed, machine: entries in the order of the file
     discount: tuple[Discount, ...] = ()
     committed: tuple[CommittedPrice, ...] = ()
     machine: tuple[OwnMachine, ...] = ()
-    origins: Mapping[str, str]
+    origins: Mapping[str, str]  # origin of each setting (`GPUPLAN_REGIONS`, a file's path, `default`)
 
 
 _SCALARS: dict[str, Callable[[object, str], Any]] = {

@@ -16,30 +16,23 @@ from .reports import read_report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedMachine:
-    """A row of `gpuplan ps`.
+    """A row of `gpuplan ps`."""
 
-    Args:
-        id: Id for `gpuplan stop`: the machine's, or the run's while the machine's is unknown.
-        state: State by its cloud, or the last one in the ledger.
-        spent_usd: Cost so far at the planned price; None when price or start are unknown [USD].
-        source: `cloud` if it was listed now, else `ledger`.
-        changed_tags: What the tags of a machine in the ledger say otherwise: `run`, `attempt`, `owner`, `cap`.
-    """
-
-    id: str
+    id: str  # id for `gpuplan stop`: the machine's, or the run's while the machine's is unknown
     provider: str
     instance_type: str
     region: str
-    state: str
+    state: str  # state by its cloud, or the last one in the ledger
     started_at: datetime | None
     cap_at: datetime | None
-    spent_usd: Decimal | None
+    spent_usd: Decimal | None  # cost so far at the planned price; None when price or start are unknown [USD]
     run: str
     attempt: int
     owner: str
     owner_name: str
-    source: str
+    source: str  # `cloud` if it was listed now, else `ledger`
     in_ledger: bool
+    # what the tags of a machine in the ledger say otherwise: `run`, `attempt`, `owner`, `cap`
     changed_tags: tuple[str, ...] = ()
 
 

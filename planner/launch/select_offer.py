@@ -118,18 +118,13 @@ _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renter:
-    """What rents a machine of an estimate.
-
-    Args:
-        joins_hosts: Whether it starts several machines for one run.
-        left_out: Tiers of marketplaces that it does not rent.
-        image: Image of its machines; empty: the first of the table that serves a machine; None: not of the table.
-    """
+    """What rents a machine of an estimate."""
 
     title: str = "gpuplan"
     providers: tuple[str, ...] = LAUNCHABLE
-    joins_hosts: bool = False
-    left_out: tuple[str, ...] = ()
+    joins_hosts: bool = False  # whether it starts several machines for one run
+    left_out: tuple[str, ...] = ()  # tiers of marketplaces that it does not rent
+    # image of its machines; empty: the first of the table that serves a machine; None: not of the table
     image: str | None = None
 
     def why_not(self, offer: Mapping[str, Any]) -> str:
@@ -155,20 +150,15 @@ class Renter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateOffers:
-    """Offers of an estimate's file: the rows of `offers[]`.
-
-    Args:
-        model: MODEL argument of the estimate.
-        chosen: Indices of the recommended offer and of the next picks; empty without a recommended one.
-        written_at: Modification time of the file.
-        versions: Versions of the packages with which the model was traced.
-    """
+    """Offers of an estimate's file: the rows of `offers[]`."""
 
     path: Path
-    model: str
+    model: str  # MODEL argument of the estimate
     offers: tuple[Mapping[str, Any], ...]
+    # indices of the recommended offer and of the next picks; empty without a recommended one
     chosen: tuple[int, ...]
-    written_at: datetime
+    written_at: datetime  # modification time of the file
+    # versions of the packages with which the model was traced
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

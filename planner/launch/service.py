@@ -27,19 +27,14 @@ LONGEST_NAME = 100  # of a run in a tag, as a name of a folder
 
 @dataclass(slots=True, kw_only=True)
 class Launcher:
-    """Launches, stops and reaps; `notify` receives each event.
-
-    Args:
-        state_dir: Folder of the adapters' state on this computer.
-        owner: Owner whose machines are ended by their tags; None: the ledger's owner.
-    """
+    """Launches, stops and reaps; `notify` receives each event."""
 
     ledger: Ledger
-    state_dir: Path
+    state_dir: Path  # folder of the adapters' state on this computer
     clock: Clock
     notify: Callable[[LaunchEvent], None]
     backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
-    owner: str | None = None
+    owner: str | None = None  # owner whose machines are ended by their tags; None: the ledger's owner
     _adapters: dict[str, Adapter] = field(default_factory=dict)
 
     @property

@@ -31,16 +31,12 @@ def get_chip_name(accelerator: str) -> str:
 
 @dataclass(frozen=True)
 class AcceleratorNames:
-    """Names of accelerators: canonical names, aliases and families.
+    """Names of accelerators: canonical names, aliases and families."""
 
-    Args:
-        canonical: Names of the catalog rows; ``CPU`` is always included.
-        aliases: Alias to canonical name; ``X-*`` matches any number (the size of a TPU slice).
-        families: Name of several rows (`A100`) to their canonical names.
-    """
-
-    canonical: tuple[str, ...]
+    canonical: tuple[str, ...]  # names of the catalog rows; ``CPU`` is always included
+    # alias to canonical name; ``X-*`` matches any number (the size of a TPU slice)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    # name of several rows (`A100`) to their canonical names
     families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property

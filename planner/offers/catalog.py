@@ -82,21 +82,13 @@ OPTIONAL_FILES = (LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE)
 
 @dataclass(frozen=True)
 class Catalog:
-    """Accelerators, offers and related data. Accessing a malformed part raises CatalogError (exit code 2).
+    """Accelerators, offers and related data. Accessing a malformed part raises CatalogError (exit code 2)."""
 
-    Args:
-        folder: Folder of the catalog files.
-        refreshed: Folder of refreshed prices; None if there is none.
-        machines: The user's own machines, offered by the provider ``own``.
-        committed: Committed prices that replace list prices.
-        today: Date at which committed prices must be valid.
-    """
-
-    folder: Traversable
-    refreshed: Path | None = None
-    machines: tuple[OwnMachine, ...] = ()
-    committed: tuple[CommittedPrice, ...] = ()
-    today: date = date.min
+    folder: Traversable  # folder of the catalog files
+    refreshed: Path | None = None  # folder of refreshed prices; None if there is none
+    machines: tuple[OwnMachine, ...] = ()  # the user's own machines, offered by the provider ``own``
+    committed: tuple[CommittedPrice, ...] = ()  # committed prices that replace list prices
+    today: date = date.min  # date at which committed prices must be valid
 
     @cached_property
     def accelerators(self) -> dict[str, Accelerator]:

@@ -194,23 +194,15 @@ def read_prices(
 
 
 class CsvForm(NamedTuple):
-    """Form of a CSV file.
+    """Form of a CSV file."""
 
-    Args:
-        file: Name in findings.
-        columns: The header.
-        fields: Fields of columns with another name.
-        sources: Full text of a source by its key in the column `source`; None if the text itself stands there.
-        keys_of: Place of these keys, in findings.
-        derive: Computes fields from the other columns.
-    """
-
-    file: str
-    columns: Sequence[str]
-    fields: Mapping[str, str] = MappingProxyType({})
+    file: str  # name in findings
+    columns: Sequence[str]  # the header
+    fields: Mapping[str, str] = MappingProxyType({})  # fields of columns with another name
+    # full text of a source by its key in the column `source`; None if the text itself stands there
     sources: Mapping[str, str] | None = None
-    keys_of: str = "sources.toml"
-    derive: Callable[[Columns], Columns] = lambda columns: {}
+    keys_of: str = "sources.toml"  # place of these keys, in findings
+    derive: Callable[[Columns], Columns] = lambda columns: {}  # computes fields from the other columns
 
 
 def read_csv(model: type[R], text: str, form: CsvForm, **fixed: str) -> tuple[list[Located[R]], list[Finding]]:

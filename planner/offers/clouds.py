@@ -8,37 +8,22 @@ from ..records import Frozen
 
 
 class Cloud(Frozen):
-    """A cloud or vendor.
+    """A cloud or vendor."""
 
-    Args:
-        name: Name in offers.
-        title: Name in sentences and tables.
-        other_names: Other names, in lower case.
-        adapter: Adapter that launches on it, `module:Class` within `launch.clouds`; empty: gpuplan does not.
-        is_hyperscaler: Whether `cloud:` of a comparison means it, and engines run Kubernetes there.
-        is_rented: Whether SkyPilot and dstack rent its machines.
-        needed_for: What its credentials are needed for; empty: none are searched for.
-        variables: Environment variables that contain credentials or select them.
-        files: Files with credentials, relative to the home folder.
-        files_named_by: Variables that name such a file.
-        account_variables: Variables that select the account whose quotas are remembered.
-        extra: Purpose of the extra with its clients; empty without one.
-        modules: Modules of that extra.
-    """
-
-    name: str
-    title: str = ""
-    other_names: tuple[str, ...] = ()
+    name: str  # name in offers
+    title: str = ""  # name in sentences and tables
+    other_names: tuple[str, ...] = ()  # other names, in lower case
+    # adapter that launches on it, `module:Class` within `launch.clouds`; empty: gpuplan does not
     adapter: str = ""
-    is_hyperscaler: bool = False
-    is_rented: bool = False
-    needed_for: str = ""
-    variables: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    files_named_by: tuple[str, ...] = ()
-    account_variables: tuple[str, ...] = ()
-    extra: str = ""
-    modules: tuple[str, ...] = ()
+    is_hyperscaler: bool = False  # whether `cloud:` of a comparison means it, and engines run Kubernetes there
+    is_rented: bool = False  # whether SkyPilot and dstack rent its machines
+    needed_for: str = ""  # what its credentials are needed for; empty: none are searched for
+    variables: tuple[str, ...] = ()  # environment variables that contain credentials or select them
+    files: tuple[str, ...] = ()  # files with credentials, relative to the home folder
+    files_named_by: tuple[str, ...] = ()  # variables that name such a file
+    account_variables: tuple[str, ...] = ()  # variables that select the account whose quotas are remembered
+    extra: str = ""  # purpose of the extra with its clients; empty without one
+    modules: tuple[str, ...] = ()  # modules of that extra
 
 
 COLAB = "colab"

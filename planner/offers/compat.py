@@ -49,19 +49,12 @@ class NamedChipBuild(Row):
 
 
 class FrameworkSupport(NamedTuple):
-    """Support of an accelerator by a framework.
+    """Support of an accelerator by a framework."""
 
-    Args:
-        framework: `jax`, `tensorflow` or `torch`.
-        verdict: `runs` with the newest build, `older` with an older one, `no`, or None if unknown.
-        versions: Supporting versions, as text.
-        keras3: Whether Keras 3 supports that build.
-    """
-
-    framework: Framework
-    verdict: Verdict | None
-    versions: str = ""
-    keras3: bool = False
+    framework: Framework  # `jax`, `tensorflow` or `torch`
+    verdict: Verdict | None  # `runs` with the newest build, `older` with an older one, `no`, or None if unknown
+    versions: str = ""  # supporting versions, as text
+    keras3: bool = False  # whether Keras 3 supports that build
 
 
 @dataclass(frozen=True)

@@ -97,18 +97,13 @@ class Region(Row):
 
 
 class Costs(Frozen):
-    """All rows on fees, assumptions and regions.
+    """All rows on fees, assumptions and regions."""
 
-    Args:
-        providers: By name.
-        assumptions: By key and kind of host; ``any`` applies to every kind.
-        regions: By provider and region.
-        moves: Rates at which prices move, by provider and purchase option.
-    """
-
-    providers: Mapping[str, ProviderCost] = field(repr=False)
+    providers: Mapping[str, ProviderCost] = field(repr=False)  # by name
+    # by key and kind of host; ``any`` applies to every kind
     assumptions: Mapping[tuple[str, str], CostAssumption] = field(repr=False)
-    regions: Mapping[tuple[str, str], Region] = field(repr=False)
+    regions: Mapping[tuple[str, str], Region] = field(repr=False)  # by provider and region
+    # rates at which prices move, by provider and purchase option
     moves: Mapping[tuple[str, str], PriceMove] = field(repr=False, default_factory=dict)
 
     def find_move(self, provider: str, purchase: str) -> PriceMove | None:

@@ -34,21 +34,13 @@ _NVIDIA_SMI = ("--query-gpu=name,mig.mode.current", "--format=csv,noheader")
 
 
 class LocalCpu(Frozen):
-    """The processor as reported by the operating system.
+    """The processor as reported by the operating system."""
 
-    Args:
-        model_name: Model name.
-        cpu_id: vendor-family-model-stepping, matched against ``cpu_ids`` of a host; empty if unknown.
-        threads_per_core: Logical processors per physical core [-].
-        sockets: Physical packages [-].
-        virtual: Whether it is virtualized.
-    """
-
-    model_name: str
-    cpu_id: str
-    threads_per_core: float = 1.0
-    sockets: int = 1
-    virtual: bool = False
+    model_name: str  # model name
+    cpu_id: str  # vendor-family-model-stepping, matched against ``cpu_ids`` of a host; empty if unknown
+    threads_per_core: float = 1.0  # logical processors per physical core [-]
+    sockets: int = 1  # physical packages [-]
+    virtual: bool = False  # whether it is virtualized
 
 
 def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerator]:

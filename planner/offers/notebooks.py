@@ -26,29 +26,18 @@ class NotebookTables:
 
 
 class SessionLimits(Frozen):
-    """Session limits of a notebook offer, and the least that one pays. None means unknown or unlimited.
+    """Session limits of a notebook offer, and the least that one pays. None means unknown or unlimited."""
 
-    Args:
-        session_hours_max: Maximum length of a session [h].
-        idle_minutes_max: Idle timeout [min].
-        weekly_quota_hours: Session hours allowed per week [h].
-        background: Whether it continues with the browser tab closed.
-        guaranteed: Whether the accelerator is guaranteed.
-        plan: Provider and plan, as in the setting `notebook_plans`: `colab-payg`.
-        free: Whether the plan is free.
-        pack_usd: Smallest pack of units that can be bought; None if the plan sells none, or by the month [USD].
-        usd_per_month: Subscription [USD].
-    """
-
-    session_hours_max: float | None
-    idle_minutes_max: float | None
-    weekly_quota_hours: float | None
-    background: bool | None
-    guaranteed: bool
-    plan: str
-    free: bool
+    session_hours_max: float | None  # maximum length of a session [h]
+    idle_minutes_max: float | None  # idle timeout [min]
+    weekly_quota_hours: float | None  # session hours allowed per week [h]
+    background: bool | None  # whether it continues with the browser tab closed
+    guaranteed: bool  # whether the accelerator is guaranteed
+    plan: str  # provider and plan, as in the setting `notebook_plans`: `colab-payg`
+    free: bool  # whether the plan is free
+    # smallest pack of units that can be bought; None if the plan sells none, or by the month [USD]
     pack_usd: Decimal | None = None
-    usd_per_month: Decimal | None = None
+    usd_per_month: Decimal | None = None  # subscription [USD]
 
 
 def compute_notebook_usd_per_hour(*, units_per_hour: Decimal, usd: Decimal, units: Decimal) -> Decimal:

@@ -83,25 +83,15 @@ class Interruption(Row):
 
 
 class PreemptionStatistics(Frozen):
-    """Lifetime of a spot machine and waiting time for the next one.
+    """Lifetime of a spot machine and waiting time for the next one."""
 
-    Args:
-        up_hours: Mean lifetime [h].
-        median_up_hours: Median lifetime; None for exponentially distributed lifetimes [h].
-        down_hours: Mean wait until the next machine is available [h].
-        life_hours_max: Maximum lifetime; None if there is no limit [h].
-        notice_s: Time between notice and termination; None if unknown [s].
-        basis: Kind of evidence.
-        source: Source of the figures, as text.
-    """
-
-    up_hours: float
-    median_up_hours: float | None = None
-    down_hours: float
-    life_hours_max: float | None = None
-    notice_s: float | None = None
-    basis: PreemptionBasis
-    source: str
+    up_hours: float  # mean lifetime [h]
+    median_up_hours: float | None = None  # median lifetime; None for exponentially distributed lifetimes [h]
+    down_hours: float  # mean wait until the next machine is available [h]
+    life_hours_max: float | None = None  # maximum lifetime; None if there is no limit [h]
+    notice_s: float | None = None  # time between notice and termination; None if unknown [s]
+    basis: PreemptionBasis  # kind of evidence
+    source: str  # source of the figures, as text
 
 
 @dataclass(frozen=True)

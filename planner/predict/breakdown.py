@@ -34,40 +34,26 @@ Sums = tuple[float, float, float]  # time, work and traffic [s], [FLOP], [bytes]
 
 
 class BreakdownRow(Frozen):
-    """A share of a step.
-
-    Args:
-        time_s: Of the central estimate [s].
-        flops: Of one step [FLOP].
-        bytes_moved: To and from memory in one step [bytes].
-    """
+    """A share of a step."""
 
     name: str
-    time_s: float
-    flops: float
-    bytes_moved: float
+    time_s: float  # of the central estimate [s]
+    flops: float  # of one step [FLOP]
+    bytes_moved: float  # to and from memory in one step [bytes]
 
 
 class StepBreakdown(Frozen):
-    """Time breakdown of a step on one device.
-
-    Args:
-        dtype: Number format of the products, for which the peak holds.
-        peak_flop_per_s: Datasheet peak of that type [FLOP/s].
-        memory_bytes_per_s: Datasheet bandwidth [bytes/s].
-        parts_s: Time by limiter; the parts add up to the step [s].
-        kinds: Time by kind of work, longest first; kernel times plus host time add up to the step.
-        layers: Time by layer, longest first, the shortest combined.
-    """
+    """Time breakdown of a step on one device."""
 
     accelerator: str
-    dtype: str
-    peak_flop_per_s: float
-    memory_bytes_per_s: float
+    dtype: str  # number format of the products, for which the peak holds
+    peak_flop_per_s: float  # datasheet peak of that type [FLOP/s]
+    memory_bytes_per_s: float  # datasheet bandwidth [bytes/s]
     step_s: float
-    parts_s: Mapping[str, float]
+    parts_s: Mapping[str, float]  # time by limiter; the parts add up to the step [s]
+    # time by kind of work, longest first; kernel times plus host time add up to the step
     kinds: tuple[BreakdownRow, ...]
-    layers: tuple[BreakdownRow, ...]
+    layers: tuple[BreakdownRow, ...]  # time by layer, longest first, the shortest combined
     source: str
     read_on: str
 

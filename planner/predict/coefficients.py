@@ -21,154 +21,97 @@ LAST_YEAR = 2020  # of the measured chips
 
 
 class GenerationCoefficients(Frozen):
-    """Efficiencies of one architecture generation by category of kernel.
+    """Efficiencies of one architecture generation by category of kernel."""
 
-    Args:
-        conv: Share of the scalar peak reached by large convolutions and their input gradients, the same algorithms
-            with channels exchanged [-].
-        conv_wgrad, dot: The same of gradients of filters, and of matrix products [-].
-        depthwise: Share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-].
-        depthwise_wgrad: The same for the gradient of the filter, a sum over all pixels for a few numbers [-].
-        conv_tensor, dot_tensor: Share of the tensor units' peak reached by large convolutions and products [-].
-        winograd_gain: Reduction of arithmetic for float32 convolutions of 3x3 and 5x5 with stride 1 [-].
-        stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
-            reductions, by window reductions, by gathers and scatters [-].
-        launch_s: Gap between two kernels [s].
-        step_latency_s: Latency of one step of a product's k loop that is not hidden by other tiles [s].
-        filter_passes: Passes over a filter by transforms of Winograd's and Fourier's algorithms [-].
-        array_passes: Passes over the arrays by the same transforms, at the bandwidth of streams [-].
-    """
-
+    # share of the scalar peak reached by large convolutions and their input gradients, the same algorithms with
+    # channels exchanged [-]
     conv: float
+    # conv_wgrad, dot: the same of gradients of filters, and of matrix products [-]
     conv_wgrad: float
-    depthwise: float
-    depthwise_wgrad: float
+    depthwise: float  # share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-]
+    depthwise_wgrad: float  # the same for the gradient of the filter, a sum over all pixels for a few numbers [-]
     dot: float
+    # conv_tensor, dot_tensor: share of the tensor units' peak reached by large convolutions and products [-]
     conv_tensor: float
     dot_tensor: float
-    winograd_gain: float
+    winograd_gain: float  # reduction of arithmetic for float32 convolutions of 3x3 and 5x5 with stride 1 [-]
+    # stream, pool, irregular: share of the datasheet memory bandwidth reached by elementwise work and reductions,
+    # by window reductions, by gathers and scatters [-]
     stream: float
     pool: float
     irregular: float
-    launch_s: float
-    step_latency_s: float
-    filter_passes: float
-    array_passes: float
+    launch_s: float  # gap between two kernels [s]
+    step_latency_s: float  # latency of one step of a product's k loop that is not hidden by other tiles [s]
+    filter_passes: float  # passes over a filter by transforms of Winograd's and Fourier's algorithms [-]
+    array_passes: float  # passes over the arrays by the same transforms, at the bandwidth of streams [-]
 
 
 class SharedCoefficients(Frozen):
-    """Coefficients shared by all generations.
+    """Coefficients shared by all generations."""
 
-    Args:
-        tile_exponent: Exponent of a tile's rate in its arithmetic intensity [-].
-        quantization: Quantization of waves beyond the first; 0: fractional, 1: whole [-].
-        split_cost: Relative cost of each doubling of a split k loop [-].
-        sharpness: Order of the p-norm of arithmetic and memory time of a kernel [-].
-        dot_sharpness: Order of the same p-norm for matrix products [-].
-        host_sharpness: Order of the p-norm of device work and host dispatch [-].
-        tensor_density: Share of the tensor peak in convolutions ~ (FLOP per clock and core, relative to a
-            V100)^-this: registers and caches do not scale with the units. Matrix products are not affected [-].
-        memory_density: Share of the bandwidth ~ (bytes per clock and core, relative to a V100)^-this: the requests
-            in flight per core are limited [-].
-        clock_headroom: Power-limited clock under load over the base clock [-].
-        inline_ecc: Share of the bandwidth left by error correction in the memory itself (GDDR) [-].
-        l2_reuse: Share of the traffic cached in the second level that does not reach memory [-].
-        pressure_slope: Slope of log time in (memory needed / memory usable) above 1, without workspace [-].
-        tensor_per_year: Factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-].
-        scalar_per_year: The same of scalar units since Volta, per year before `SCALAR_PLATEAU` [-].
-    """
-
-    tile_exponent: float
-    quantization: float
-    split_cost: float
-    sharpness: float
-    dot_sharpness: float
-    host_sharpness: float
+    tile_exponent: float  # exponent of a tile's rate in its arithmetic intensity [-]
+    quantization: float  # quantization of waves beyond the first; 0: fractional, 1: whole [-]
+    split_cost: float  # relative cost of each doubling of a split k loop [-]
+    sharpness: float  # order of the p-norm of arithmetic and memory time of a kernel [-]
+    dot_sharpness: float  # order of the same p-norm for matrix products [-]
+    host_sharpness: float  # order of the p-norm of device work and host dispatch [-]
+    # share of the tensor peak in convolutions ~ (FLOP per clock and core, relative to a V100)^-this: registers and
+    # caches do not scale with the units. Matrix products are not affected [-]
     tensor_density: float
+    # share of the bandwidth ~ (bytes per clock and core, relative to a V100)^-this: the requests in flight per
+    # core are limited [-]
     memory_density: float
-    clock_headroom: float
-    inline_ecc: float
-    l2_reuse: float
-    pressure_slope: float
+    clock_headroom: float  # power-limited clock under load over the base clock [-]
+    inline_ecc: float  # share of the bandwidth left by error correction in the memory itself (GDDR) [-]
+    l2_reuse: float  # share of the traffic cached in the second level that does not reach memory [-]
+    pressure_slope: float  # slope of log time in (memory needed / memory usable) above 1, without workspace [-]
+    # factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-]
     tensor_per_year: float
-    scalar_per_year: float
+    scalar_per_year: float  # the same of scalar units since Volta, per year before `SCALAR_PLATEAU` [-]
 
 
 class StackCoefficients(Frozen):
-    """Factors of a software stack relative to the mean of all stacks.
+    """Factors of a software stack relative to the mean of all stacks."""
 
-    Args:
-        contraction: Factor of the rate of convolutions and products on scalar units [-].
-        tensor: Factor of the rate of convolutions on tensor units; products have none [-].
-        stream: Factor of the memory bandwidth [-].
-        launch: Factor of the gap between two kernels [-].
-    """
-
-    contraction: float
-    tensor: float
-    stream: float
-    launch: float
+    contraction: float  # factor of the rate of convolutions and products on scalar units [-]
+    tensor: float  # factor of the rate of convolutions on tensor units; products have none [-]
+    stream: float  # factor of the memory bandwidth [-]
+    launch: float  # factor of the gap between two kernels [-]
 
 
 class HostCoefficients(Frozen):
-    """Times of the host per step.
+    """Times of the host per step."""
 
-    Args:
-        fixed_s: Constant time per step [s].
-        dispatch_s: Time per dispatched kernel [s].
-        feed_bytes_per_s: Rate of copies of NumPy data to the device [bytes/s].
-    """
-
-    fixed_s: float
-    dispatch_s: float
-    feed_bytes_per_s: float
+    fixed_s: float  # constant time per step [s]
+    dispatch_s: float  # time per dispatched kernel [s]
+    feed_bytes_per_s: float  # rate of copies of NumPy data to the device [bytes/s]
 
 
 class AcceleratorLimits(Frozen):
-    """Limits of one accelerator at the precision of the step.
+    """Limits of one accelerator at the precision of the step."""
 
-    Args:
-        peak_flop_per_s: Peak of products of each kernel's operand type, array of [kernels] [FLOP/s].
-        winograd: Whether Winograd algorithms exist for the type, array of [kernels].
-        tensor: Whether products run on tensor units, array of [kernels].
-        tensor_density: FLOP per clock and core at the peak, relative to a V100's tensor units, array of
-            [kernels] [-].
-        pairs: Whether scalar units process two packed operands per instruction, array of [kernels].
-        memory_density: Datasheet bytes per clock and core, relative to a V100 [-].
-        vector_flop_per_s: Peak of other operations [FLOP/s].
-        memory_bytes_per_s: Datasheet bandwidth [bytes/s].
-        cores: Units that process one tile each: SMs, matrix units, CPU cores [-].
-        clock_ratio: Base clock over boost clock; infinite without a power limit [-].
-        matmul_share: Measured share of the tensor units' peak that large products reach, on a TPU that products
-            reach in training steps; 0 if unknown [-].
-        inline_ecc: Whether error correction is stored in the memory itself.
-        issue_share: Upper bound of matrix products' share of the scalar peak by instruction issue [-].
-        l2_bytes: Second-level cache [bytes].
-        lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].
-        sm_clocks_per_s: Streaming multiprocessors times their boost clock; 0 for chips without SMs [1/s].
-        warp_mma_share: Share of the tensor units' peak that instructions of one warp reach; 1 where warpgroups
-            reach no more [-].
-        warpgroup_sharing: Rows that share an operand read from shared memory where warpgroups multiply, relative
-            to a warp [-].
-    """
-
-    peak_flop_per_s: Any
-    winograd: Any
-    tensor: Any
+    peak_flop_per_s: Any  # peak of products of each kernel's operand type, array of [kernels] [FLOP/s]
+    winograd: Any  # whether Winograd algorithms exist for the type, array of [kernels]
+    tensor: Any  # whether products run on tensor units, array of [kernels]
+    # FLOP per clock and core at the peak, relative to a V100's tensor units, array of [kernels] [-]
     tensor_density: Any
-    pairs: Any
-    memory_density: Any
-    vector_flop_per_s: Any
-    memory_bytes_per_s: Any
-    cores: Any
-    clock_ratio: Any
+    pairs: Any  # whether scalar units process two packed operands per instruction, array of [kernels]
+    memory_density: Any  # datasheet bytes per clock and core, relative to a V100 [-]
+    vector_flop_per_s: Any  # peak of other operations [FLOP/s]
+    memory_bytes_per_s: Any  # datasheet bandwidth [bytes/s]
+    cores: Any  # units that process one tile each: SMs, matrix units, CPU cores [-]
+    clock_ratio: Any  # base clock over boost clock; infinite without a power limit [-]
+    # measured share of the tensor units' peak that large products reach, on a TPU that products reach in training
+    # steps; 0 if unknown [-]
     matmul_share: Any
-    inline_ecc: Any
-    issue_share: Any
-    l2_bytes: Any
-    lanes: Any = 0
-    sm_clocks_per_s: Any = 0.0
+    inline_ecc: Any  # whether error correction is stored in the memory itself
+    issue_share: Any  # upper bound of matrix products' share of the scalar peak by instruction issue [-]
+    l2_bytes: Any  # second-level cache [bytes]
+    lanes: Any = 0  # side of a TPU's array of multiply-adds; 0 for other chips [-]
+    sm_clocks_per_s: Any = 0.0  # streaming multiprocessors times their boost clock; 0 for chips without SMs [1/s]
+    # share of the tensor units' peak that instructions of one warp reach; 1 where warpgroups reach no more [-]
     warp_mma_share: Any = 1.0
+    # rows that share an operand read from shared memory where warpgroups multiply, relative to a warp [-]
     warpgroup_sharing: Any = 1.0
 
 

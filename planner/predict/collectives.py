@@ -44,16 +44,13 @@ HOP_S: Mapping[LinkKind, float] = {
 
 
 class Exchange(Collective):
-    """A collective of a step, with the work that runs beside it.
+    """A collective of a step, with the work that runs beside it."""
 
-    Args:
-        beside: Work that may hide it: none, the `backward pass` as it hides a fitted all-reduce, or the `layers`
-            of its own phase, which hide all but one message.
-        messages: Messages one after the other, each with the latency of the ring; 0 if the fitted start of an
-            exchange contains it [-].
-    """
-
+    # work that may hide it: none, the `backward pass` as it hides a fitted all-reduce, or the `layers` of its own
+    # phase, which hide all but one message
     beside: Beside = ""
+    # messages one after the other, each with the latency of the ring; 0 if the fitted start of an exchange
+    # contains it [-]
     messages: float = 0.0
 
 
@@ -150,18 +147,12 @@ def count_hosts(one: Collective, host_devices: float) -> float:
 
 
 class RingLinks(Frozen):
-    """Links of the rings of a mesh over the devices of one or more machines.
+    """Links of the rings of a mesh over the devices of one or more machines."""
 
-    Args:
-        inside: Slowest link within a machine.
-        whole: Slowest link between all devices.
-        host_devices: Devices of a machine [-].
-        parallel: Constants with the share of the datasheet rate that a collective reaches, by kind of link.
-    """
-
-    inside: Link
-    whole: Link
-    host_devices: float
+    inside: Link  # slowest link within a machine
+    whole: Link  # slowest link between all devices
+    host_devices: float  # devices of a machine [-]
+    # constants with the share of the datasheet rate that a collective reaches, by kind of link
     parallel: ParallelCoefficients
 
     def compute_transfer_s(self, one: Collective) -> float:

@@ -37,34 +37,22 @@ TILES_PER_CORE = 4.0
 
 
 class Products(Frozen):
-    """Matrix products [m, k] x [k, n], each on a chip; fields are numbers or arrays of [products].
+    """Matrix products [m, k] x [k, n], each on a chip; fields are numbers or arrays of [products]."""
 
-    Args:
-        m, n, k, batch: Sizes of the products, and their number [-].
-        cores: P: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
-        core_flop_per_s: F, rate of one core with the best tile [FLOP/s].
-        k_step: d, elements per step of the k loop [-].
-        step_latency_s: L, latency of one unhidden step of the k loop [s].
-        may_split: Whether the k loop may be split.
-        sharpness: p, see `soft_max` [-].
-        quantization: q; 0: fractional waves beyond the first, 1: whole waves only [-].
-        split_cost: Relative cost of each doubling of the split, for the sum of partial results [-].
-        tile_exponent: See `tile_rate` [-].
-    """
-
+    # m, n, k, batch: sizes of the products, and their number [-]
     m: Any
     n: Any
     k: Any
     batch: Any
-    cores: Any
-    core_flop_per_s: Any
-    k_step: Any
-    step_latency_s: Any
-    may_split: Any
-    sharpness: Any
-    quantization: Any
-    split_cost: Any
-    tile_exponent: Any
+    cores: Any  # p: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-]
+    core_flop_per_s: Any  # f, rate of one core with the best tile [FLOP/s]
+    k_step: Any  # d, elements per step of the k loop [-]
+    step_latency_s: Any  # l, latency of one unhidden step of the k loop [s]
+    may_split: Any  # whether the k loop may be split
+    sharpness: Any  # p, see `soft_max` [-]
+    quantization: Any  # q; 0: fractional waves beyond the first, 1: whole waves only [-]
+    split_cost: Any  # relative cost of each doubling of the split, for the sum of partial results [-]
+    tile_exponent: Any  # see `tile_rate` [-]
 
 
 def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: Any) -> Any:

@@ -26,32 +26,21 @@ LEAST_SCALE = 0.05
 
 
 class MethodCoefficients(Frozen):
-    """Coefficients of one synchronization method.
+    """Coefficients of one synchronization method."""
 
-    Args:
-        slowdown: Relative growth of the device's own work with each doubling of the devices: waiting for the
-            slowest, memory and multiprocessors shared with the exchange [-].
-        sync_s: Fixed time per exchange [s].
-        overlap: Share of the backward pass in which the exchange can hide, 0..1 [-].
-    """
-
+    # relative growth of the device's own work with each doubling of the devices: waiting for the slowest, memory
+    # and multiprocessors shared with the exchange [-]
     slowdown: float
-    sync_s: float
-    overlap: float
+    sync_s: float  # fixed time per exchange [s]
+    overlap: float  # share of the backward pass in which the exchange can hide, 0..1 [-]
 
 
 class ExchangeCoefficients(Frozen):
-    """Coefficients common to all methods of one form of exchange.
+    """Coefficients common to all methods of one form of exchange."""
 
-    Args:
-        links: Share of the datasheet rate that an exchange reaches, by kind of link [-].
-        decoded_per_s_per_core: Images that a host's core reads, decodes and augments [1/s].
-        sharpness: How sharply the host's limit sets in (power of a p-norm) [-].
-    """
-
-    links: dict[str, float]
-    decoded_per_s_per_core: float
-    sharpness: float
+    links: dict[str, float]  # share of the datasheet rate that an exchange reaches, by kind of link [-]
+    decoded_per_s_per_core: float  # images that a host's core reads, decodes and augments [1/s]
+    sharpness: float  # how sharply the host's limit sets in (power of a p-norm) [-]
 
 
 class ParallelCoefficients(Frozen):

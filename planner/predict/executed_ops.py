@@ -37,22 +37,15 @@ CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}
 
 
 class ArraySweep(NamedTuple):
-    """An operation on all gradients, on all weights or on the batch, which a script runs beside the step.
+    """An operation on all gradients, on all weights or on the batch, which a script runs beside the step."""
 
-    Args:
-        name: Name of the kernels.
-        read, written: Arrays of the size of all gradients, or of the batch [-].
-        times: In one pass [-].
-        each: Whether there is a kernel for each variable; otherwise one sweeps over all.
-        inputs: Whether it is over the batch; otherwise over gradients or weights.
-    """
-
-    name: str
+    name: str  # name of the kernels
+    # read, written: arrays of the size of all gradients, or of the batch [-]
     read: int
     written: int
-    times: float
-    each: bool = False
-    inputs: bool = False
+    times: float  # in one pass [-]
+    each: bool = False  # whether there is a kernel for each variable; otherwise one sweeps over all
+    inputs: bool = False  # whether it is over the batch; otherwise over gradients or weights
 
     @property
     def label(self) -> str:
@@ -169,23 +162,15 @@ COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
 
 
 class Execution(Launching):
-    """Execution of a step: everything besides its operations that determines the kernel table.
+    """Execution of a step: everything besides its operations that determines the kernel table."""
 
-    Args:
-        converted: Operand types of convolutions whose layout is converted for tensor units.
-        cores: Cores of a chip that each update the weights [-].
-        fused_attention: Whether attention is one kernel a pass.
-        attention_kernel: Which kernel that is.
-        fast_groups: Which grouped convolutions have kernels on tensor units.
-        cpu_backend: Backend that runs on a CPU; empty on other chips.
-    """
-
+    # operand types of convolutions whose layout is converted for tensor units
     converted: frozenset[str] = frozenset()
-    cores: int = 1
-    fused_attention: bool = False
-    attention_kernel: FusedKernel = "warp"
-    fast_groups: FastGroups = "all"
-    cpu_backend: str = ""
+    cores: int = 1  # cores of a chip that each update the weights [-]
+    fused_attention: bool = False  # whether attention is one kernel a pass
+    attention_kernel: FusedKernel = "warp"  # which kernel that is
+    fast_groups: FastGroups = "all"  # which grouped convolutions have kernels on tensor units
+    cpu_backend: str = ""  # backend that runs on a CPU; empty on other chips
 
     @property
     def of_kernels(self) -> Execution:

@@ -32,26 +32,19 @@ class AttentionCoefficients(Frozen):
     """Constants of fused attention, the same on every chip.
 
     Fitted on the kernels in profiles/attention_kernels.csv by `python benchmarks/attention_kernels.py`.
-
-    Args:
-        tensor_share: Share of the tensor units' peak where no share of large products is published [-].
-        forward_instructions, backward_instructions: On scalar units, a score [-].
-        forward_bytes: Read from shared memory, a score and feature of a head [bytes].
-        backward_bytes: The same of the backward pass, which exchanges gradients too [bytes].
-        backward_score_bytes: The same, a score whatever the head's size [bytes].
-        warp_sharpness: Order of the p-norm by which the times of the units overlap; see `soft_max` [-].
-        group_sharpness: The same where warpgroups multiply, asynchronously [-].
-        forward_start_clocks, backward_start_clocks: Start and end of a block of queries (backward: keys) [clocks].
     """
 
+    # share of the tensor units' peak where no share of large products is published [-]
     tensor_share: float = 0.924
+    # forward_instructions, backward_instructions: on scalar units, a score [-]
     forward_instructions: float = 3.52
     backward_instructions: float = 5.96
-    forward_bytes: float = 0.342
-    backward_bytes: float = 0.948
-    backward_score_bytes: float = 8.26
-    warp_sharpness: float = 2.75
-    group_sharpness: float = 4.53
+    forward_bytes: float = 0.342  # read from shared memory, a score and feature of a head [bytes]
+    backward_bytes: float = 0.948  # the same of the backward pass, which exchanges gradients too [bytes]
+    backward_score_bytes: float = 8.26  # the same, a score whatever the head's size [bytes]
+    warp_sharpness: float = 2.75  # order of the p-norm by which the times of the units overlap; see `soft_max` [-]
+    group_sharpness: float = 4.53  # the same where warpgroups multiply, asynchronously [-]
+    # forward_start_clocks, backward_start_clocks: start and end of a block of queries (backward: keys) [clocks]
     forward_start_clocks: float = 3920.0
     backward_start_clocks: float = 22400.0
 

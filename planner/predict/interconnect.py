@@ -23,17 +23,11 @@ DIES_PER_SLOT = {"K80": 2}
 
 
 class HostSpec(Frozen):
-    """Properties of a host besides its accelerators; None if unknown.
+    """Properties of a host besides its accelerators; None if unknown."""
 
-    Args:
-        topology: How the devices are joined; None: as their accelerator usually is.
-        cpu_cores: Physical cores of the host [-].
-        network_gbit_per_s: All ports together, one direction [Gbit/s].
-    """
-
-    topology: Topology | None = None
-    cpu_cores: int | None = None
-    network_gbit_per_s: float | None = None
+    topology: Topology | None = None  # how the devices are joined; None: as their accelerator usually is
+    cpu_cores: int | None = None  # physical cores of the host [-]
+    network_gbit_per_s: float | None = None  # all ports together, one direction [Gbit/s]
 
 
 UNKNOWN_HOST = HostSpec()
@@ -62,15 +56,10 @@ def build_host_spec(links: MachineLinks | None) -> HostSpec:
 
 
 class Link(Frozen):
-    """The slowest link of a ring over devices.
+    """The slowest link of a ring over devices."""
 
-    Args:
-        kind: Which share of its datasheet rate a collective reaches is fitted by kind.
-        bytes_per_s: Bandwidth of a device in one direction, by datasheet [bytes/s].
-    """
-
-    kind: LinkKind
-    bytes_per_s: float
+    kind: LinkKind  # which share of its datasheet rate a collective reaches is fitted by kind
+    bytes_per_s: float  # bandwidth of a device in one direction, by datasheet [bytes/s]
 
 
 def find_slowest_link(

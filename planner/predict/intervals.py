@@ -13,19 +13,12 @@ from .measurements import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 
 
 class TimeBreakdown(NamedTuple):
-    """Shares of the time of a modelled step, with sum 1 [-].
+    """Shares of the time of a modelled step, with sum 1 [-]."""
 
-    Args:
-        convolutions: Convolutions.
-        products: Matrix products and fused attention.
-        traffic: Other kernels, bound by memory.
-        waiting: Remainder: host, dispatch and input.
-    """
-
-    convolutions: float
-    products: float
-    traffic: float
-    waiting: float
+    convolutions: float  # convolutions
+    products: float  # matrix products and fused attention
+    traffic: float  # other kernels, bound by memory
+    waiting: float  # remainder: host, dispatch and input
 
 
 def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
@@ -122,16 +115,11 @@ def compute_features(
 
 
 class IntervalModel(Frozen):
-    """Fitted scale of residuals, and quantiles of residuals over their scale.
+    """Fitted scale of residuals, and quantiles of residuals over their scale."""
 
-    Args:
-        intercept: Logarithm of the scale of a step without features [-].
-        slopes: Slope of the logarithm by feature [-].
-        low, high: 10th and 90th percentile of residuals over their scale on unseen publishers [-].
-    """
-
-    intercept: float
-    slopes: Mapping[str, float]
+    intercept: float  # logarithm of the scale of a step without features [-]
+    slopes: Mapping[str, float]  # slope of the logarithm by feature [-]
+    # low, high: 10th and 90th percentile of residuals over their scale on unseen publishers [-]
     low: float
     high: float
 

@@ -20,31 +20,22 @@ _CODES = {name: code for code, name in enumerate(CATEGORIES)}
 
 
 class Kernel(NamedTuple):
-    """One launch, or ``count`` equal ones.
+    """One launch, or ``count`` equal ones."""
 
-    Args:
-        category: One of `CATEGORIES`; efficiencies are fitted by it.
-        dtype: Operand type.
-        flops: Real floating-point operations of one launch [FLOP].
-        bytes_moved: To and from memory in one launch [bytes].
-        m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
-        winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
-        streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
-        serial: Whether a contraction sums over k in one go, however few tiles there are.
-        count: Launches per step [-].
-    """
-
-    category: str
-    dtype: str
-    flops: float
-    bytes_moved: float
+    category: str  # one of `CATEGORIES`; efficiencies are fitted by it
+    dtype: str  # operand type
+    flops: float  # real floating-point operations of one launch [FLOP]
+    bytes_moved: float  # to and from memory in one launch [bytes]
+    # m, n, k, batch: the product behind a contraction; 0, 0, 0, 1 otherwise [-]
     m: int = 0
     n: int = 0
     k: int = 0
     batch: int = 1
-    winograd: bool = False
+    winograd: bool = False  # whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group)
+    # whether it is launched within a call that the host has dispatched already, as libraries do
     streamed: bool = False
-    serial: bool = False
+    serial: bool = False  # whether a contraction sums over k in one go, however few tiles there are
+    # launches per step [-]
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 

@@ -16,20 +16,14 @@ from .kernel_table import Kernel, merge_kernels
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """Pointwise work of a cell, in arrays of batch x units, counted from the cell's equations.
+    """Pointwise work of a cell, in arrays of batch x units, counted from the cell's equations."""
 
-    Args:
-        gates: Products with the recurrent weights, side by side in one [-].
-        forward, backward: Arrays read and written in a step [-].
-        kept: Arrays written forward only because the backward pass wants them [-].
-        flops: Operations on each element of the state, forward or backward [FLOP].
-    """
-
-    gates: int
+    gates: int  # products with the recurrent weights, side by side in one [-]
+    # forward, backward: arrays read and written in a step [-]
     forward: int
-    kept: int
+    kept: int  # arrays written forward only because the backward pass wants them [-]
     backward: int
-    flops: float
+    flops: float  # operations on each element of the state, forward or backward [FLOP]
 
 
 # LSTM forward: reads both halves of four gates and the cell, writes cell and output, keeps the gates.
@@ -270,27 +264,19 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
 
 
 class Launching(Frozen):
-    """What determines the kernels of given operations.
+    """What determines the kernels of given operations."""
 
-    Args:
-        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
-        cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
-        unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
-            PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
-            `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
-        persistent_norms: Whether kernels of batch normalization read each operand once.
-        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
-        xla_samples: Samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-].
-        torch_samples: Samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-].
-    """
-
-    compiled: bool
+    compiled: bool  # true: elementwise chains are fused as XLA does; False: one kernel a layer call and phase
+    # recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced
     cudnn_layers: Collection[str] = frozenset()
+    # where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on PyTorch)
+    # that it has no kernel for, in `updates` of variables that are not compiled with the rest, in `loops` over
+    # time; in `softmax`, where finding the largest values is a kernel of its own
     unfused: Collection[UnfusedPart] = frozenset()
-    persistent_norms: bool = False
-    row_kernels: bool = False
-    xla_samples: int = 0
-    torch_samples: int = 0
+    persistent_norms: bool = False  # whether kernels of batch normalization read each operand once
+    row_kernels: bool = False  # whether XLA keeps rows on the chip that it reduces and then works on
+    xla_samples: int = 0  # samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-]
+    torch_samples: int = 0  # samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-]
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""

@@ -45,19 +45,12 @@ def load_measured_workload(measurement: Measurement) -> Workload:
 
 
 class TracedRun(Frozen):
-    """Kernels and sizes of a traced run.
+    """Kernels and sizes of a traced run."""
 
-    Args:
-        kernels: As the run launched them.
-        input_bytes: One batch of data [bytes].
-        gradient_bytes: What devices that share a step have to sum [bytes].
-        memory_bytes: Everything that a step keeps on the device [bytes].
-    """
-
-    kernels: tuple[Kernel, ...]
-    input_bytes: int
-    gradient_bytes: int
-    memory_bytes: int
+    kernels: tuple[Kernel, ...]  # as the run launched them
+    input_bytes: int  # one batch of data [bytes]
+    gradient_bytes: int  # what devices that share a step have to sum [bytes]
+    memory_bytes: int  # everything that a step keeps on the device [bytes]
 
 
 def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerator | None = None) -> TracedRun:
@@ -72,13 +65,9 @@ def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerato
 
 
 class FitSample(StepInput):
-    """One measured step, ready to fit.
+    """One measured step, ready to fit."""
 
-    Args:
-        step_s: Measured time [s].
-    """
-
-    step_s: float
+    step_s: float  # measured time [s]
 
 
 def build_fit_sample(

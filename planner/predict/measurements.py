@@ -33,80 +33,53 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 
 class Measurement(Frozen):
-    """One measured step.
+    """One measured step."""
 
-    Args:
-        model: MODEL reference, relative to ``base``.
-        base: Folder that the reference is relative to.
-        batch_size: Per device [-].
-        accelerator: Catalog name.
-        devices: GPUs or TPU chips [-].
-        step_s: Measured time of a step [s].
-        stack: `keras`, `eager` or `tuned`.
-        host: Instance type that it ran on; empty when unknown.
-        feed: How the data came in (`numpy`, `synthetic`, ...); empty when unknown.
-        framework: `tensorflow1`, `pytorch`, `mxnet`, ...; empty when unknown.
-        layout: `nchw`, `nhwc`; anything else when it does not matter or is unknown.
-        distribution: How several devices were kept together (`nccl`, `parameter_server`, ...).
-        hosts: Machines [-]; None when unknown.
-        work: `train`, `infer`, or `forward_backward`: a training step without the optimizer.
-        accumulation: Passes for each optimizer step; None when unknown [-].
-        clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
-            never, or it is not known.
-        averaging: When a moving average of all weights is updated: each `step` of the optimizer; empty: never, or
-            it is not known.
-        mixing: `mixup` where the step mixes its images in pairs on the device; empty: it does not, or it is not
-            known.
-        loops: What the script does to the variables one at a time, with kernels for each: `update`, `add` (to sums
-            of gradients), `clip`, `average`.
-        exchange: When several devices sum their gradients: each `step` of the optimizer (or empty), each `pass`.
-        recompute: Share of the forward pass that the backward pass repeats, 0..1 [-].
-        attention: `flash`: as one fused kernel; `triton`: as one that Triton of 2022 compiled; `unfused`; empty
-            when unknown.
-        waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
-        optimizer: What updates the weights, as the source calls it; empty when unknown.
-        software: Frameworks and libraries with their versions, as published; empty when unknown.
-        year: Release of the framework as a fractional year, if the row states it; None: read from `software`.
-        exact_precision: Whether `float32` excludes TF32; otherwise it is the framework's default.
-        assumed: What about the row was inferred, not published (`precision`, `compiled`).
-        shard: What the devices held in parts: `zero1`, `zero2`, `fsdp`; `none` or empty for copies.
-        collection: File that the row was read from, without its suffix.
-    """
-
-    model: str
-    base: Path
-    batch_size: int
-    accelerator: str
-    devices: int
+    model: str  # MODEL reference, relative to ``base``
+    base: Path  # folder that the reference is relative to
+    batch_size: int  # per device [-]
+    accelerator: str  # catalog name
+    devices: int  # GPUs or TPU chips [-]
     mode: Literal["train", "infer"]
     precision: str
     compiled: bool
-    stack: str
-    step_s: float
+    stack: str  # `keras`, `eager` or `tuned`
+    step_s: float  # measured time of a step [s]
     source: str
-    host: str = ""
-    feed: str = ""
-    framework: str = ""
-    layout: str = ""
-    distribution: str = "none"
-    hosts: int | None = 1
-    work: str = "train"
-    accumulation: int | None = 1
+    host: str = ""  # instance type that it ran on; empty when unknown
+    feed: str = ""  # how the data came in (`numpy`, `synthetic`, ...); empty when unknown
+    framework: str = ""  # `tensorflow1`, `pytorch`, `mxnet`, ...; empty when unknown
+    layout: str = ""  # `nchw`, `nhwc`; anything else when it does not matter or is unknown
+    distribution: str = "none"  # how several devices were kept together (`nccl`, `parameter_server`, ...)
+    hosts: int | None = 1  # machines [-]; None when unknown
+    work: str = "train"  # `train`, `infer`, or `forward_backward`: a training step without the optimizer
+    accumulation: int | None = 1  # passes for each optimizer step; None when unknown [-]
+    # when gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty: never, or it is
+    # not known
     clipping: Literal["", "step", "pass"] = ""
+    # when a moving average of all weights is updated: each `step` of the optimizer; empty: never, or it is not
+    # known
     averaging: Literal["", "step"] = ""
+    # `mixup` where the step mixes its images in pairs on the device; empty: it does not, or it is not known
     mixing: Literal["", "mixup"] = ""
+    # what the script does to the variables one at a time, with kernels for each: `update`, `add` (to sums of
+    # gradients), `clip`, `average`
     loops: frozenset[str] = frozenset()
+    # when several devices sum their gradients: each `step` of the optimizer (or empty), each `pass`
     exchange: Literal["", "step", "pass"] = ""
-    recompute: float = 0.0
+    recompute: float = 0.0  # share of the forward pass that the backward pass repeats, 0..1 [-]
+    # `flash`: as one fused kernel; `triton`: as one that Triton of 2022 compiled; `unfused`; empty when unknown
     attention: Attention = ""
+    # whether the loop worked with the device's arrays between steps: each waits for the one before
     waits: bool = False
-    optimizer: str = ""
-    software: str = ""
+    optimizer: str = ""  # what updates the weights, as the source calls it; empty when unknown
+    software: str = ""  # frameworks and libraries with their versions, as published; empty when unknown
+    # release of the framework as a fractional year, if the row states it; None: read from `software`
     year: float | None = None
-    exact_precision: bool = True
-    assumed: tuple[str, ...] = ()
-    shard: str = ""
-    collection: str = ""
+    exact_precision: bool = True  # whether `float32` excludes TF32; otherwise it is the framework's default
+    assumed: tuple[str, ...] = ()  # what about the row was inferred, not published (`precision`, `compiled`)
+    shard: str = ""  # what the devices held in parts: `zero1`, `zero2`, `fsdp`; `none` or empty for copies
+    collection: str = ""  # file that the row was read from, without its suffix
 
     @property
     def has_fused_attention(self) -> bool:

@@ -34,21 +34,13 @@ MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 
 
 class ModelledStep(Frozen):
-    """A modelled step and its time by part and kernel.
+    """A modelled step and its time by part and kernel."""
 
-    Args:
-        total_s: The step [s].
-        parts_s: What limits it and how much; they add up [s].
-        category: Of each kernel, codes into `kernels.CATEGORIES`, array of [kernels].
-        kernels_s: What each takes, all its launches together, array of [kernels] [s].
-        bound_s: Physical lower bound of the step, see `compute_bound_s` [s].
-    """
-
-    total_s: float
-    parts_s: dict[str, float]
-    category: Any
-    kernels_s: Any
-    bound_s: float = 0.0
+    total_s: float  # the step [s]
+    parts_s: dict[str, float]  # what limits it and how much; they add up [s]
+    category: Any  # of each kernel, codes into `kernels.CATEGORIES`, array of [kernels]
+    kernels_s: Any  # what each takes, all its launches together, array of [kernels] [s]
+    bound_s: float = 0.0  # physical lower bound of the step, see `compute_bound_s` [s]
 
     @property
     def breakdown(self) -> TimeBreakdown:
@@ -57,31 +49,20 @@ class ModelledStep(Frozen):
 
 
 class StepInput(Frozen):
-    """Everything that determines the modelled time of a step on one device.
+    """Everything that determines the modelled time of a step on one device."""
 
-    Args:
-        table: Kernels of the step.
-        chip: What the accelerator can attain, for these kernels.
-        generation, stack, host: Which coefficients apply; those without measurements get the mean.
-        year: When the accelerator came out: it says which era a generation is of that was not measured.
-        compiled: True: the host launches one program; False: it dispatches every kernel.
-        input_bytes: One batch, fed from the host [bytes].
-        pressure: Memory needed over memory usable [-].
-        paging_s: See `compute_step_s` [s].
-        software_year: When the framework was released, with a fraction [years].
-    """
-
-    table: KernelTable
-    chip: AcceleratorLimits
+    table: KernelTable  # kernels of the step
+    chip: AcceleratorLimits  # what the accelerator can attain, for these kernels
+    # generation, stack, host: which coefficients apply; those without measurements get the mean
     generation: str
-    year: int
-    compiled: bool
-    input_bytes: float
+    year: int  # when the accelerator came out: it says which era a generation is of that was not measured
+    compiled: bool  # true: the host launches one program; False: it dispatches every kernel
+    input_bytes: float  # one batch, fed from the host [bytes]
     stack: str = MEAN
     host: str = MEAN
-    pressure: float = 0.0
-    paging_s: float | None = None
-    software_year: float = NEWEST_SOFTWARE
+    pressure: float = 0.0  # memory needed over memory usable [-]
+    paging_s: float | None = None  # see `compute_step_s` [s]
+    software_year: float = NEWEST_SOFTWARE  # when the framework was released, with a fraction [years]
 
 
 def place_step(

@@ -41,15 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts step times; caches the results of each workload for further accelerators.
-
-    Args:
-        peers: By number of devices, accelerators whose kernel times are computed together, once a workload is
-            predicted on so many of one of them.
-    """
+    """Predicts step times; caches the results of each workload for further accelerators."""
 
     coefficients: Coefficients
     measured: MeasuredSteps
+    # by number of devices, accelerators whose kernel times are computed together, once a workload is predicted on
+    # so many of one of them
     peers: Mapping[float, Sequence[Accelerator]] = field(default_factory=dict)
 
     @classmethod

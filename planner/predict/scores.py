@@ -31,22 +31,16 @@ class ScoredRow(Frozen):
 
 
 class Summary(Frozen):
-    """Scores of some rows.
+    """Scores of some rows."""
 
-    Args:
-        n: Rows [-].
-        median_ape, mean_ape, p90_ape: Absolute error as a share of the measurement [-].
-        coverage_80: Share of measurements inside their 80 % interval [-].
-        bias: Geometric mean of predicted / measured, minus 1 [-].
-        median_log_ratio, mean_log_ratio: Of |log(predicted / measured)|, symmetric in factors of 1/2 and 2 [-].
-    """
-
-    n: int
+    n: int  # rows [-]
+    # median_ape, mean_ape, p90_ape: absolute error as a share of the measurement [-]
     median_ape: float
     mean_ape: float
     p90_ape: float
-    coverage_80: float
-    bias: float
+    coverage_80: float  # share of measurements inside their 80 % interval [-]
+    bias: float  # geometric mean of predicted / measured, minus 1 [-]
+    # median_log_ratio, mean_log_ratio: of |log(predicted / measured)|, symmetric in factors of 1/2 and 2 [-]
     median_log_ratio: float
     mean_log_ratio: float
 

@@ -23,15 +23,12 @@ class Sharding(Frozen):
 
     Batches are divided among the devices in any case; with `tensor`, among groups of devices, and under a layout
     of the user's code, as its mesh says.
-
-    Args:
-        kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
-            3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
-        ways: Devices that share each product; 1 but for `tensor` [-].
     """
 
+    # `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage 3);
+    # `tensor`: products, by their heads or features; `script`: what the user's code divides
     kind: ShardingKind
-    ways: int = 1
+    ways: int = 1  # devices that share each product; 1 but for `tensor` [-]
 
     NONE: ClassVar[Sharding]
     ZERO1: ClassVar[Sharding]

@@ -19,33 +19,22 @@ Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 
 class StatedMemory(Frozen):
-    """Memory of a step according to the accelerator's compiler.
+    """Memory of a step according to the accelerator's compiler."""
 
-    Args:
-        needed_bytes: Memory on one accelerator; None if the compiler rejects a step without its size [bytes].
-        fits: Verdict of the compiler; None if it gives none, so that the size decides.
-    """
-
+    # memory on one accelerator; None if the compiler rejects a step without its size [bytes]
     needed_bytes: int | None
-    fits: bool | None
+    fits: bool | None  # verdict of the compiler; None if it gives none, so that the size decides
 
 
 class StepTime(Frozen):
-    """Wall time of one step on one offer's devices.
+    """Wall time of one step on one offer's devices."""
 
-    Args:
-        time_s: 80 % prediction interval [s].
-        parts_s: Additive parts of the central estimate [s].
-        note: One sentence on borrowed or assumed data; empty if there is none.
-        memory: Memory according to the compiler; None if it was not used.
-    """
-
-    time_s: Interval
+    time_s: Interval  # 80 % prediction interval [s]
     basis: Basis
     limiter: Limiter
-    parts_s: dict[str, float] = field(default_factory=dict)
-    note: str = ""
-    memory: StatedMemory | None = None
+    parts_s: dict[str, float] = field(default_factory=dict)  # additive parts of the central estimate [s]
+    note: str = ""  # one sentence on borrowed or assumed data; empty if there is none
+    memory: StatedMemory | None = None  # memory according to the compiler; None if it was not used
 
 
 def find_limiter(parts_s: dict[str, float]) -> Limiter:
@@ -79,15 +68,10 @@ def repeat_step(step: StepTime, times: float) -> StepTime:
 
 @dataclass(frozen=True, slots=True)
 class NoPrediction:
-    """Reason for a missing prediction (an unknown peak, an unsupported precision).
+    """Reason for a missing prediction (an unknown peak, an unsupported precision)."""
 
-    Args:
-        reason: Missing information, as a sentence.
-        hint: Advice to the user, if it is more than another accelerator or precision; else empty.
-    """
-
-    reason: str
-    hint: str = ""
+    reason: str  # missing information, as a sentence
+    hint: str = ""  # advice to the user, if it is more than another accelerator or precision; else empty
 
 
 class StepPredictor(Protocol):

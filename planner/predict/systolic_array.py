@@ -22,15 +22,11 @@ _FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
 
 
 class SystolicShares(Frozen):
-    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-].
+    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-]."""
 
-    Args:
-        products: Of matrix products and convolutions, by accelerator; "" for those without published steps.
-        attention: Of both passes of fused attention, on every chip.
-    """
-
+    # of matrix products and convolutions, by accelerator; "" for those without published steps
     products: dict[str, float]
-    attention: float
+    attention: float  # of both passes of fused attention, on every chip
 
     def find_products(self, accelerator: str) -> float:
         """Return the share of matrix products on an accelerator [-]."""

@@ -38,29 +38,17 @@ Size = tuple[str, int]
 
 
 class BenchmarkWorkload(NamedTuple):
-    """A workload of the benchmark.
+    """A workload of the benchmark."""
 
-    Args:
-        name: Its name in `--only`.
-        function: Function of `benchmark_models`.
-        device: Size on GPUs and TPUs.
-        cpu: Size on CPUs, on which the same would take minutes.
-        mixed: Whether it computes in 16 bits, where the device is made for that.
-        mode: Training, or a forward pass alone.
-        images: Whether its inputs are images, in Keras's layout.
-        attends: Whether it holds attention.
-        optimizer: What updates its weights.
-    """
-
-    name: str
-    function: str
-    device: Size
-    cpu: Size
-    mixed: bool = False
-    mode: Literal["train", "infer"] = "train"
-    images: bool = False
-    attends: bool = False
-    optimizer: str = "adam"
+    name: str  # its name in `--only`
+    function: str  # function of `benchmark_models`
+    device: Size  # size on GPUs and TPUs
+    cpu: Size  # size on CPUs, on which the same would take minutes
+    mixed: bool = False  # whether it computes in 16 bits, where the device is made for that
+    mode: Literal["train", "infer"] = "train"  # training, or a forward pass alone
+    images: bool = False  # whether its inputs are images, in Keras's layout
+    attends: bool = False  # whether it holds attention
+    optimizer: str = "adam"  # what updates its weights
 
 
 class Configured(Frozen):

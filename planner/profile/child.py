@@ -253,24 +253,16 @@ def _measure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredModel:
-    """A model and its input, to be measured.
+    """A model and its input, to be measured."""
 
-    Args:
-        model: A compiled Keras model.
-        data: `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given.
-        batch_size: Samples of a step [-].
-        fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
-        backend: Keras backend.
-        mode: Training or inference.
-        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
-    """
-
-    model: Any
-    data: tuple[Any, Any, Any]
-    batch_size: int
+    model: Any  # a compiled Keras model
+    data: tuple[Any, Any, Any]  # `(x, y, sample_weight)` as NumPy arrays of many samples; None where not given
+    batch_size: int  # samples of a step [-]
+    # arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used
     fed: Mapping[str, Any] = field(default_factory=dict)
-    backend: str
-    mode: Literal["train", "infer"] = "train"
+    backend: str  # Keras backend
+    mode: Literal["train", "infer"] = "train"  # training or inference
+    # whether the steps of the loop are all that is measured: neither the step alone nor epochs
     brief: bool = False
 
     @property

@@ -80,23 +80,15 @@ def probe_device(backend: str, device: str | None) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class ProcessResult:
-    """Result of one process.
+    """Result of one process."""
 
-    Args:
-        status: `measured`, `out_of_memory`, `failed` or `interrupted`.
-        values: Measured values; after an interruption, those that had arrived.
-        environment: Environment of the child; None if it ended before it had a model.
-        load: Processor use during the measurement; None if there was none.
-        message: Reason for not being measured.
-        is_late: Whether it was stopped at its time limit.
-    """
-
-    status: str = "failed"
+    status: str = "failed"  # `measured`, `out_of_memory`, `failed` or `interrupted`
+    # measured values; after an interruption, those that had arrived
     values: MeasuredValues = field(default_factory=MeasuredValues)
-    environment: dict[str, Any] | None = None
-    load: LoadRecord | None = None
-    message: str | None = None
-    is_late: bool = False
+    environment: dict[str, Any] | None = None  # environment of the child; None if it ended before it had a model
+    load: LoadRecord | None = None  # processor use during the measurement; None if there was none
+    message: str | None = None  # reason for not being measured
+    is_late: bool = False  # whether it was stopped at its time limit
 
 
 class MeasuringProcess(ScriptProcess):

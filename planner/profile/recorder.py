@@ -31,22 +31,15 @@ OnWindow = Callable[[Meter], None]
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch of `fit()`.
+    """An epoch of `fit()`."""
 
-    Args:
-        began_s: Start time [s].
-        steps: Completed steps [-].
-        first_s, last_s: End of its first and last step; None until then [s].
-        ended_s: End including validation; None until then [s].
-        validation_s: Time of validation in it [s].
-    """
-
-    began_s: float
-    steps: int = 0
+    began_s: float  # start time [s]
+    steps: int = 0  # completed steps [-]
+    # first_s, last_s: end of its first and last step; None until then [s]
     first_s: float | None = None
     last_s: float | None = None
-    ended_s: float | None = None
-    validation_s: float = 0.0
+    ended_s: float | None = None  # end including validation; None until then [s]
+    validation_s: float = 0.0  # time of validation in it [s]
 
 
 class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]

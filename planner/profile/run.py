@@ -30,42 +30,29 @@ Device = Literal["cpu", "gpu", "tpu"]
 class ProfileRequest:
     """Request for a profile.
 
-    Args:
-        model: A MODEL reference.
-        batch_sizes: Batch sizes to measure; empty for the model's own and a quarter of it [-].
-        precisions: Precisions to measure; empty for the model's own.
-        backend: Keras backend; None for `KERAS_BACKEND`, else JAX.
-        device: Device; None for the backend's default.
-        data: Random data of the model's shapes, or the script's own data.
-        options: Mode, loss, optimizer, samples and epochs.
-        argv: Arguments of a script.
-        rules: Start and stop rules of each process.
-        several: Number of processes for each configuration.
-        answer_s: Time until the answer; processes that would end later are not started, except a first one of
-            each configuration, and only that one also measures the step alone and epochs. None for no limit [s].
-        limit_s: Time limit of each process, from its start; None for no limit [s].
-        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no
-            workload is added to the rows, which estimates need.
-        typed: Command-line options given, so that no advice repeats them.
-
     Raises:
         UsageError: An invalid batch size, precision or combination.
     """
 
-    model: str
-    batch_sizes: tuple[int, ...] = ()
-    precisions: tuple[str, ...] = ()
-    backend: str | None = None
-    device: Device | None = None
+    model: str  # a MODEL reference
+    batch_sizes: tuple[int, ...] = ()  # batch sizes to measure; empty for the model's own and a quarter of it [-]
+    precisions: tuple[str, ...] = ()  # precisions to measure; empty for the model's own
+    backend: str | None = None  # Keras backend; None for `KERAS_BACKEND`, else JAX
+    device: Device | None = None  # device; None for the backend's default
+    # random data of the model's shapes, or the script's own data
     data: Literal["synthetic", "script"] = "synthetic"
-    options: WorkloadOptions = field(default_factory=WorkloadOptions)
-    argv: tuple[str, ...] = ()
-    rules: MeasurementRules = field(default_factory=MeasurementRules)
-    several: ProcessLimits = field(default_factory=ProcessLimits)
+    options: WorkloadOptions = field(default_factory=WorkloadOptions)  # mode, loss, optimizer, samples and epochs
+    argv: tuple[str, ...] = ()  # arguments of a script
+    rules: MeasurementRules = field(default_factory=MeasurementRules)  # start and stop rules of each process
+    several: ProcessLimits = field(default_factory=ProcessLimits)  # number of processes for each configuration
+    # time until the answer; processes that would end later are not started, except a first one of each
+    # configuration, and only that one also measures the step alone and epochs. None for no limit [s]
     answer_s: float | None = None
-    limit_s: float | None = None
+    limit_s: float | None = None  # time limit of each process, from its start; None for no limit [s]
+    # whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no workload is
+    # added to the rows, which estimates need
     brief: bool = False
-    typed: str = ""
+    typed: str = ""  # command-line options given, so that no advice repeats them
 
     def __post_init__(self) -> None:
         for batch_size in self.batch_sizes:
@@ -124,20 +111,14 @@ TRACE_S = 6.0  # of the trace at the end
 
 @dataclass(slots=True, kw_only=True)
 class Schedule:
-    """Start of a profile, its time limit, and the durations of its processes.
+    """Start of a profile, its time limit, and the durations of its processes."""
 
-    Args:
-        began_s: Start on a monotonic clock [s].
-        answer_s: Time after which no process starts that would end later; None for no limit. A first process of
-            each configuration always starts [s].
-        fewest: Wanted processes of each configuration [-].
-        took_s: Durations of the processes so far [s].
-    """
-
-    began_s: float
+    began_s: float  # start on a monotonic clock [s]
+    # time after which no process starts that would end later; None for no limit. A first process of each
+    # configuration always starts [s]
     answer_s: float | None
-    fewest: int
-    took_s: list[float] = field(default_factory=list)
+    fewest: int  # wanted processes of each configuration [-]
+    took_s: list[float] = field(default_factory=list)  # durations of the processes so far [s]
 
     @property
     def process_s(self) -> float:

@@ -107,16 +107,11 @@ class ProcessLimits:
 
     Step times differ between processes by a few percent for their whole lifetime, due to memory placement and
     machine state. The windows of a single process do not show this, however many there are.
-
-    Args:
-        fewest: Minimum [-].
-        most: Maximum; in between, processes are added until the 95 % interval is narrow enough [-].
-        whole_s: Total time, including compilation, after which none is added beyond the minimum [s].
     """
 
-    fewest: int = 3
-    most: int = 6
-    whole_s: float = 45.0
+    fewest: int = 3  # minimum [-]
+    most: int = 6  # maximum; in between, processes are added until the 95 % interval is narrow enough [-]
+    whole_s: float = 45.0  # total time, including compilation, after which none is added beyond the minimum [s]
 
 
 def compute_processes_interval(medians_s: Sequence[float]) -> tuple[float, float]:

@@ -42,24 +42,16 @@ RULES: Mapping[str, Any] = {  # changes of `MeasurementRules`
 
 
 class StepHere(Frozen):
-    """Time of a step on this machine.
+    """Time of a step on this machine."""
 
-    Args:
-        day: When it was measured.
-        step_s: Median; None where no step ended, or none was run [s].
-        low_s, high_s: Range of 80 % of the windows, at least that from one run to another [s].
-        least_s: Time that a step takes at least; None where it is known, or nothing is [s].
-        took_s: Time that measuring took [s].
-        others_share: Share of the processor that others used meanwhile [-].
-    """
-
-    day: str
-    took_s: float
-    step_s: float | None = None
+    day: str  # when it was measured
+    took_s: float  # time that measuring took [s]
+    step_s: float | None = None  # median; None where no step ended, or none was run [s]
+    # low_s, high_s: range of 80 % of the windows, at least that from one run to another [s]
     low_s: float | None = None
     high_s: float | None = None
-    least_s: float | None = None
-    others_share: float = 0.0
+    least_s: float | None = None  # time that a step takes at least; None where it is known, or nothing is [s]
+    others_share: float = 0.0  # share of the processor that others used meanwhile [-]
 
     @property
     def is_due(self) -> bool:

@@ -16,28 +16,18 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementRules:
-    """Rules for the end of warm-up, the length of a window, and sufficient precision of the median.
+    """Rules for the end of warm-up, the length of a window, and sufficient precision of the median."""
 
-    Args:
-        window_s: Target length of a window; its number of steps follows from the previous window, so that
-            equal windows fill an epoch. The first window ends with the first step after this time [s].
-        settle_windows: Number of consecutive windows whose halves must agree to end the warm-up [-].
-        settle_within: Largest relative difference of their medians [-].
-        warm_up_s: Time after which warm-up ends without agreement, given enough windows [s].
-        width: Sufficient width of the 95 % interval of the median, relative to the median [-].
-        fewest: Minimum number of counted windows [-].
-        least_s: Minimum total time of counted windows [s].
-        most_s: Maximum total time of counted windows, unless there are too few of them [s].
-    """
-
+    # target length of a window; its number of steps follows from the previous window, so that equal windows fill
+    # an epoch. The first window ends with the first step after this time [s]
     window_s: float = 0.1
-    settle_windows: int = 6
-    settle_within: float = 0.03
-    warm_up_s: float = 4.0
-    width: float = 0.02
-    fewest: int = 10
-    least_s: float = 2.0
-    most_s: float = 20.0
+    settle_windows: int = 6  # number of consecutive windows whose halves must agree to end the warm-up [-]
+    settle_within: float = 0.03  # largest relative difference of their medians [-]
+    warm_up_s: float = 4.0  # time after which warm-up ends without agreement, given enough windows [s]
+    width: float = 0.02  # sufficient width of the 95 % interval of the median, relative to the median [-]
+    fewest: int = 10  # minimum number of counted windows [-]
+    least_s: float = 2.0  # minimum total time of counted windows [s]
+    most_s: float = 20.0  # maximum total time of counted windows, unless there are too few of them [s]
 
     @classmethod
     def for_each_process(cls, *, processes: int, together_s: float) -> MeasurementRules:
@@ -53,22 +43,14 @@ class Meter:
     Pass the end time of each step (or few steps) to `ended`, and call `pause` before anything else (an
     epoch's end, validation), whose time belongs to no window. Every step between two pauses belongs to a
     window, except the first, so that slow early steps of an epoch count as much as fast late ones.
-
-    Args:
-        rules: Measurement rules.
-        warm: Mean step times of warm-up windows [s].
-        steps_s: Mean step times of counted windows [s].
-        counts: Numbers of steps in counted windows [-].
-        settled: Whether the warm-up ended by agreement; None during warm-up.
-        why: Reason for stopping; None until then.
     """
 
-    rules: MeasurementRules
-    warm: list[float] = field(default_factory=list)
-    steps_s: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    settled: bool | None = None
-    why: StopReason | None = None
+    rules: MeasurementRules  # measurement rules
+    warm: list[float] = field(default_factory=list)  # mean step times of warm-up windows [s]
+    steps_s: list[float] = field(default_factory=list)  # mean step times of counted windows [s]
+    counts: list[int] = field(default_factory=list)  # numbers of steps in counted windows [-]
+    settled: bool | None = None  # whether the warm-up ended by agreement; None during warm-up
+    why: StopReason | None = None  # reason for stopping; None until then
     _since_s: float | None = None
     _last_s: float = 0.0  # end of the last step
     _steps: int = 0  # steps in the current window

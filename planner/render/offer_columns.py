@@ -29,26 +29,18 @@ BOUNDS = ("low", "mid", "high")
 
 
 class OfferColumn(NamedTuple):
-    """A column.
+    """A column."""
 
-    Args:
-        name: Name in TSV and data frames; a range has three columns, `_low`, `_mid` and `_high`.
-        header: Header for people; empty where only programs read it.
-        text: Function from an entry of `offers[]` and a currency to what people read, None where nothing is known;
-            without it the value.
-        value: Function from an entry to its value; by default the member of that name.
-        is_range: Whether the value is an interval.
-        is_value: Whether TSV and data frames have the column.
-        is_number: Whether it is aligned to the right, and sorted by the value in the report.
-    """
-
-    name: str
-    header: str = ""
+    name: str  # name in TSV and data frames; a range has three columns, `_low`, `_mid` and `_high`
+    header: str = ""  # header for people; empty where only programs read it
+    # function from an entry of `offers[]` and a currency to what people read, None where nothing is known; without
+    # it the value
     text: Callable[[Offer, Currency], str | None] | None = None
+    # function from an entry to its value; by default the member of that name
     value: Callable[[Offer], Any] | None = None
-    is_range: bool = False
-    is_value: bool = True
-    is_number: bool = False
+    is_range: bool = False  # whether the value is an interval
+    is_value: bool = True  # whether TSV and data frames have the column
+    is_number: bool = False  # whether it is aligned to the right, and sorted by the value in the report
 
     def get_value(self, one: Offer) -> Any:
         """Return the value of an entry of `offers[]`."""

@@ -62,22 +62,15 @@ ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the who
 
 
 class Column(Frozen):
-    """A column of a table.
+    """A column of a table."""
 
-    Args:
-        key: Key of the value in a row; also the column's name in TSV.
-        header: Column header on a terminal.
-        format: Function from a value (never None) to terminal text; TSV always has the full value.
-        justify: Alignment on a terminal.
-        terminal: Whether a terminal shows the column; TSV always has all columns.
-        dispensable: Order in which columns are left out of a table that is too wide, highest first; 0: never.
-    """
-
-    key: str
-    header: str
+    key: str  # key of the value in a row; also the column's name in TSV
+    header: str  # column header on a terminal
+    # function from a value (never None) to terminal text; TSV always has the full value
     format: Callable[[Any], str] | None = None
-    justify: Literal["left", "right"] = "left"
-    terminal: bool = True
+    justify: Literal["left", "right"] = "left"  # alignment on a terminal
+    terminal: bool = True  # whether a terminal shows the column; TSV always has all columns
+    # order in which columns are left out of a table that is too wide, highest first; 0: never
     dispensable: int = 0
 
 
@@ -138,18 +131,12 @@ Screen = tuple[list[str], Sequence[Column], list[Row], list[str]]
 
 
 class Answer(Frozen):
-    """Answer of a comparison.
+    """Answer of a comparison."""
 
-    Args:
-        document: JSON object.
-        rows: Member of the document that a pipe gets as TSV.
-        tsv: Columns of that TSV.
-        screen: Function that builds the lines above a terminal's table, its columns, its rows and the lines below.
-    """
-
-    document: Row
-    rows: str
-    tsv: Sequence[str]
+    document: Row  # JSON object
+    rows: str  # member of the document that a pipe gets as TSV
+    tsv: Sequence[str]  # columns of that TSV
+    # function that builds the lines above a terminal's table, its columns, its rows and the lines below
     screen: Callable[[], Screen]
 
     def emit(self, *, as_json: bool) -> None:

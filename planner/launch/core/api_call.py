@@ -90,41 +90,31 @@ def _read_stored(kind: Any, value: Any) -> Any:
 
 
 class Call(Data):
-    """One call of a provider's API; `service` and `operation` are names in the provider's own library.
+    """One call of a provider's API; `service` and `operation` are names in the provider's own library."""
 
-    Args:
-        step: Name of the call within the attempt; later calls refer to it.
-        params: Parameters; may hold references, never a secret.
-        makes: `machine` for the one call that starts billing, `resource` for a thing that must be removed later.
-        arms: Cap layer that is in force once this call is done and its expectations hold.
-        token: Idempotency token in `params`, repeated for the ledger.
-        keeps: Values of the reply that later calls and the ledger need: name to path (`Instances.0.InstanceId`).
-            The call that makes the machine keeps at least `id` and `started` (by the cloud's clock, ISO 8601).
-        expects: Path in the reply to the required value, which may hold references; None: any value, but present.
-        patience_s: Time for which the call is repeated until its expectations hold or its dependencies (such as
-            a new role) exist [s]; 0: one try.
-        find: Call that reads what exists when this call answers that it already exists; keeps the same
-            names. Its expectations must hold: nothing else is accepted as the result of this call.
-        find_first: Whether `find` is sent first; the call is skipped when that succeeds.
-        undo: Calls that remove what this call made.
-        way_out: Advice for the user when the call is refused, added to the error's own.
-    """
-
-    step: str
+    step: str  # name of the call within the attempt; later calls refer to it
     service: str
     operation: str
     region: str
-    params: dict[str, Any]
+    params: dict[str, Any]  # parameters; may hold references, never a secret
+    # `machine` for the one call that starts billing, `resource` for a thing that must be removed later
     makes: Literal["machine", "resource"] | None = None
-    arms: str | None = None
-    token: str | None = None
+    arms: str | None = None  # cap layer that is in force once this call is done and its expectations hold
+    token: str | None = None  # idempotency token in `params`, repeated for the ledger
+    # values of the reply that later calls and the ledger need: name to path (`Instances.0.InstanceId`). The call
+    # that makes the machine keeps at least `id` and `started` (by the cloud's clock, ISO 8601)
     keeps: dict[str, str] = Field(default_factory=dict)
+    # path in the reply to the required value, which may hold references; None: any value, but present
     expects: dict[str, Any] = Field(default_factory=dict)
+    # time for which the call is repeated until its expectations hold or its dependencies (such as a new role)
+    # exist [s]; 0: one try
     patience_s: float = 0.0
+    # call that reads what exists when this call answers that it already exists; keeps the same names. Its
+    # expectations must hold: nothing else is accepted as the result of this call
     find: Call | None = None
-    find_first: bool = False
-    undo: tuple[Call, ...] = ()
-    way_out: str = ""
+    find_first: bool = False  # whether `find` is sent first; the call is skipped when that succeeds
+    undo: tuple[Call, ...] = ()  # calls that remove what this call made
+    way_out: str = ""  # advice for the user when the call is refused, added to the error's own
 
 
 def build_call(

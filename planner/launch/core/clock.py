@@ -27,20 +27,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffPolicy:
-    """Retries, polling intervals and the time limit of a teardown.
+    """Retries, polling intervals and the time limit of a teardown."""
 
-    Args:
-        tries: Maximum number of times that a throttled call or one of unknown outcome is sent [-].
-        first_wait_s, longest_wait_s: First wait between tries, doubled each time with jitter, and its limit [s].
-        poll_s: Longest interval between two polls [s].
-        ending_s: Maximum time between the order to end a machine and its end [s].
-    """
-
-    tries: int = 6
+    tries: int = 6  # maximum number of times that a throttled call or one of unknown outcome is sent [-]
+    # first_wait_s, longest_wait_s: first wait between tries, doubled each time with jitter, and its limit [s]
     first_wait_s: float = 1.0
     longest_wait_s: float = 30.0
-    poll_s: float = 5.0
-    ending_s: float = 600.0
+    poll_s: float = 5.0  # longest interval between two polls [s]
+    ending_s: float = 600.0  # maximum time between the order to end a machine and its end [s]
 
     def delay_s(self, tries: int) -> float:
         """Return the wait after some tries: uniform(0.5, 1) * min(longest_wait_s, first_wait_s * 2^tries) [s].

@@ -40,27 +40,19 @@ class BegunAttempt(Data):
 
 
 class Record(Data):
-    """A line of a journal; empty values are not written. Attempt 0 is the whole run, an empty step the attempt.
+    """A line of a journal; empty values are not written. Attempt 0 is the whole run, an empty step the attempt."""
 
-    Args:
-        event: `planned`, `attempt`, `intent`, `done`, `fault`, `up`, `ending`, `ended`, `noted` or `finished`.
-        kept: Values of a reply.
-        kind: Kind of a refusal.
-        lived_s: Life of an ended machine [s].
-        outcome: Report of the machine on its end.
-    """
-
-    event: str
+    event: str  # `planned`, `attempt`, `intent`, `done`, `fault`, `up`, `ending`, `ended`, `noted` or `finished`
     attempt: int = 0
     step: str = ""
-    kept: dict[str, Any] = Field(default_factory=dict)
-    kind: str = ""
+    kept: dict[str, Any] = Field(default_factory=dict)  # values of a reply
+    kind: str = ""  # kind of a refusal
     why: str = ""
-    lived_s: Decimal | None = None
+    lived_s: Decimal | None = None  # life of an ended machine [s]
     file: str = ""
     sha256: str = ""
     begun: BegunAttempt | None = None
-    outcome: dict[str, Any] = Field(default_factory=dict)
+    outcome: dict[str, Any] = Field(default_factory=dict)  # report of the machine on its end
 
 
 class AttemptHistory(BegunAttempt):
@@ -207,18 +199,13 @@ class AttemptHistory(BegunAttempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a run, as far as its files can be read; plans and records are in order, oldest first.
-
-    Args:
-        problems: What cannot be read, a line for each file.
-        doubtful: Whether records may be missing.
-    """
+    """History of a run, as far as its files can be read; plans and records are in order, oldest first."""
 
     run: str
     plans: tuple[LaunchPlan, ...]
     records: tuple[Record, ...]
-    problems: tuple[str, ...] = ()
-    doubtful: bool = False
+    problems: tuple[str, ...] = ()  # what cannot be read, a line for each file
+    doubtful: bool = False  # whether records may be missing
 
     @property
     def finished(self) -> str | None:

@@ -14,37 +14,23 @@ from .request import LaunchCandidate, LaunchRequest
 
 
 class CapLayer(Data):
-    """A mechanism that ends the machine, independent of the others; calls have its name in `arms`.
-
-    Args:
-        where: `machine` works without the client, `cloud` also without the machine.
-        fires_after_s: Latest time from the start of billing [s].
-        unproven: What this launch cannot prove: the layer then counts as absent; empty without anything.
-    """
+    """A mechanism that ends the machine, independent of the others; calls have its name in `arms`."""
 
     name: str
-    where: Literal["machine", "cloud"]
-    fires_after_s: float
+    where: Literal["machine", "cloud"]  # `machine` works without the client, `cloud` also without the machine
+    fires_after_s: float  # latest time from the start of billing [s]
     how: str
-    unproven: str = ""
+    unproven: str = ""  # what this launch cannot prove: the layer then counts as absent; empty without anything
 
 
 class CostBounds(Data):
-    """Maximum cost of an offer at a provider, known without a request.
+    """Maximum cost of an offer at a provider, known without a request."""
 
-    Args:
-        slack_s: Time from the cap to the latest end of billing, if only the slowest layer works [s].
-        max_usd_per_hour: Maximum hourly cost of the machine, disk and address included [USD/h].
-        left_usd: Cost of what the layers leave behind, such as a disk for some hours [USD].
-        notes: Exclusions and assumptions.
-        outer_cap: How to get a machine that the provider ends, where this offer has no such layer.
-    """
-
-    slack_s: float
-    max_usd_per_hour: Decimal
-    left_usd: Decimal = Decimal(0)
-    notes: tuple[str, ...] = ()
-    outer_cap: str = ""
+    slack_s: float  # time from the cap to the latest end of billing, if only the slowest layer works [s]
+    max_usd_per_hour: Decimal  # maximum hourly cost of the machine, disk and address included [USD/h]
+    left_usd: Decimal = Decimal(0)  # cost of what the layers leave behind, such as a disk for some hours [USD]
+    notes: tuple[str, ...] = ()  # exclusions and assumptions
+    outer_cap: str = ""  # how to get a machine that the provider ends, where this offer has no such layer
 
 
 class Attempt(Data):
@@ -69,14 +55,7 @@ class Attempt(Data):
 
 
 class LaunchPlan(Data):
-    """Attempts, maximum cost and stop commands of a launch; the first attempt that succeeds provides the machine.
-
-    Args:
-        usd_per_hour, cap_s: Price and cap of the first candidate [USD/h, s].
-        worst_case_usd: Maximum remaining cost over all candidates if only the slowest proven layer at the provider
-            works; without such a layer, if the machine's own works [USD].
-        exposure: Account, image, bucket, open ports and identity.
-    """
+    """Attempts, maximum cost and stop commands of a launch; the first attempt that succeeds provides the machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
 
@@ -84,12 +63,15 @@ class LaunchPlan(Data):
     gpuplan_version: str
     request: LaunchRequest
     attempts: tuple[Attempt, ...]
+    # usd_per_hour, cap_s: price and cap of the first candidate [USD/h, s]
     usd_per_hour: Decimal
     cap_s: int
+    # maximum remaining cost over all candidates if only the slowest proven layer at the provider works; without
+    # such a layer, if the machine's own works [USD]
     worst_case_usd: Decimal
     stop: tuple[str, ...]
     notes: tuple[str, ...]
-    exposure: dict[str, str] = Field(default_factory=dict)
+    exposure: dict[str, str] = Field(default_factory=dict)  # account, image, bucket, open ports and identity
 
     @classmethod
     def from_record(cls, data: bytes) -> LaunchPlan:

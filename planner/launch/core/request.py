@@ -48,39 +48,21 @@ class Seconds(Data):
 
 
 class Interruptions(Data):
-    """Expected preemptions of a spot machine: `offers[].spot` of the estimate; `basis` is the source of the life.
+    """Expected preemptions of a spot machine: `offers[].spot` of the estimate; `basis` is the source of the life."""
 
-    Args:
-        life_s: Mean time to preemption [s].
-        notice_s: Preemption notice of the provider; None: unknown [s].
-        count: Mean number of preemptions during the run [-].
-        checkpoint_every_s, checkpoint_s: Interval and duration of checkpoints in the estimate [s].
-    """
-
-    life_s: float
+    life_s: float  # mean time to preemption [s]
     basis: _Line
-    notice_s: float | None
-    count: float
+    notice_s: float | None  # preemption notice of the provider; None: unknown [s]
+    count: float  # mean number of preemptions during the run [-]
+    # checkpoint_every_s, checkpoint_s: interval and duration of checkpoints in the estimate [s]
     checkpoint_every_s: float
     checkpoint_s: float
 
 
 class LaunchCandidate(Data):
-    """An offer of the estimate, with its cap.
+    """An offer of the estimate, with its cap."""
 
-    Args:
-        rank: Rank in the estimate, from 1.
-        run_s, step_s: Time of all steps, and of one; None: unknown.
-        cap_s: Maximum time from the start of billing to the order to end [s].
-        spot: None on demand, and where the estimate has none.
-        planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
-        price_source, price_problem: Where the price was read for this launch, or why it could not be; else empty.
-        micro_batch_size: Samples of a pass on one device; None for the whole batch [-].
-        gradient_accumulation_steps: Passes per optimizer update [-].
-        recomputed: Whether layers have to recompute their activations so that the step fits.
-    """
-
-    rank: _Count
+    rank: _Count  # rank in the estimate, from 1
     instance_type: _Name
     accelerator: _Name
     devices: Annotated[float, Field(gt=0, le=10**5)]
@@ -88,17 +70,21 @@ class LaunchCandidate(Data):
     purchase: Literal["on_demand", "spot"]
     usd_per_hour: _Usd
     price_as_of: _Line | None
+    # run_s, step_s: time of all steps, and of one; None: unknown
     run_s: Seconds | None
     step_s: Seconds | None
+    # maximum time from the start of billing to the order to end [s]
     cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
-    spot: Interruptions | None = None
+    spot: Interruptions | None = None  # none on demand, and where the estimate has none
+    # price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h]
     planned_usd_per_hour: _Usd | None = None
+    # price_source, price_problem: where the price was read for this launch, or why it could not be; else empty
     price_source: _Line = ""
     price_problem: _Line = ""
     shard: _Shard = str(Sharding.NONE)
-    micro_batch_size: _Count | None = None
-    gradient_accumulation_steps: _Count = 1
-    recomputed: bool = False
+    micro_batch_size: _Count | None = None  # samples of a pass on one device; None for the whole batch [-]
+    gradient_accumulation_steps: _Count = 1  # passes per optimizer update [-]
+    recomputed: bool = False  # whether layers have to recompute their activations so that the step fits
 
     def describe_layout(self, *, hosts: int = 1) -> str:
         """Describe the sharding and the changes that the script needs, in one line; empty without any."""
@@ -123,51 +109,42 @@ class StopLoss(Data):
 
 
 class RunSpec(Data):
-    """Script to run, within its source.
-
-    Args:
-        source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below
-            the image's own working folder).
-        requirements: Requirements file within the source; without one, the pinned packages are installed.
-        checkpoint_every_s: Checkpoint interval: the maximum work that a crash can lose [s].
-        restarts: Number of restarts of a crashed run on the same machine [-].
-    """
+    """Script to run, within its source."""
 
     script: _Line
     arguments: tuple[str, ...] = ()
+    # `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below the image's
+    # own working folder)
     source: _Source
+    # requirements file within the source; without one, the pinned packages are installed
     requirements: _Line | None = None
+    # checkpoint interval: the maximum work that a crash can lose [s]
     checkpoint_every_s: Annotated[float, Field(ge=SHORTEST_CHECKPOINT_S, le=LONGEST_CAP_S)] = CHECKPOINT_EVERY_S
+    # number of restarts of a crashed run on the same machine [-]
     restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     stop_loss: StopLoss = StopLoss()
     packages: tuple[_Pin, ...] = Field(default_factory=find_pinned_packages)
 
 
 class LaunchRequest(Data):
-    """Complete input of planning: the same request gives the same plan.
+    """Complete input of planning: the same request gives the same plan."""
 
-    Args:
-        run: Name of the run, unique within the ledger; part of all names and tags.
-        attempt: Number of the first attempt; above 1 when a run continues on another machine.
-        owner: Id of the installation that owns the machines; machines of other owners are never changed.
-        candidates: Candidates in the order in which they are tried.
-        max_usd, spent_usd: Maximum cost of the whole run, and of its past attempts [USD].
-        guest_cap_only: Whether the user accepts a machine without a cap outside it.
-        cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
-    """
-
-    run: _Run
+    run: _Run  # name of the run, unique within the ledger; part of all names and tags
+    # number of the first attempt; above 1 when a run continues on another machine
     attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
-    owner: _Owner
+    owner: _Owner  # id of the installation that owns the machines; machines of other owners are never changed
     made_at: AwareDatetime
     provider: _Name
+    # candidates in the order in which they are tried
     candidates: Annotated[tuple[LaunchCandidate, ...], Field(min_length=1, max_length=10**4)]
     spec: RunSpec
+    # max_usd, spent_usd: maximum cost of the whole run, and of its past attempts [USD]
     max_usd: Annotated[Decimal, Field(gt=0, le=MAX_AMOUNT)] | None = None
     spent_usd: _Usd = Decimal(0)
     options: dict[_Name, _Line] = Field(default_factory=dict)
-    guest_cap_only: bool = False
+    guest_cap_only: bool = False  # whether the user accepts a machine without a cap outside it
     owner_name: _Label = ""
+    # what was not proven of means for the cap that the user gave; None: not looked at
     cap_problem: _Line | None = None
 
 

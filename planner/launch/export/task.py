@@ -33,21 +33,15 @@ _ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """Machine, script and deadline of an export; the name has lower case, digits and hyphens, at most 40.
-
-    Args:
-        hosts: Machines that train one model together; the offer's devices and price are those of all [-].
-        instead_of: The plan's pick and why it is not exported; empty where it is, or another was asked for.
-        disk_gb: Size of the disk of each [GB].
-    """
+    """Machine, script and deadline of an export; the name has lower case, digits and hyphens, at most 40."""
 
     name: str
     provider: str
     offer: LaunchCandidate
     spec: RunSpec
-    instead_of: str = ""
-    hosts: int = 1
-    disk_gb: int = 100
+    instead_of: str = ""  # the plan's pick and why it is not exported; empty where it is, or another was asked for
+    hosts: int = 1  # machines that train one model together; the offer's devices and price are those of all [-]
+    disk_gb: int = 100  # size of the disk of each [GB]
 
     @property
     def source(self) -> tuple[str, str]:

@@ -33,15 +33,10 @@ QUESTION = "Prices are older than a week. Refresh them in the background, from p
 
 @dataclass(frozen=True, slots=True)
 class RunningRefresh:
-    """A refresh that may have written prices since it was started.
+    """A refresh that may have written prices since it was started."""
 
-    Args:
-        folder: Folder of refreshed prices.
-        before: Times at which its files had been written.
-    """
-
-    folder: Path
-    before: frozenset[tuple[str, int]]
+    folder: Path  # folder of refreshed prices
+    before: frozenset[tuple[str, int]]  # times at which its files had been written
 
     def renew(self, catalog: Catalog) -> Catalog:
         """Return the catalog with the prices that have arrived, or the same one if none have."""

@@ -124,19 +124,13 @@ LATE, ROUNDING_S = "there was no time left to ask", 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Time limits and number of attempts.
+    """Time limits and number of attempts."""
 
-    Args:
-        connect_s: Time limit for connecting [s].
-        answer_s: Time limit for a whole answer: connecting, all attempts and the pauses between them [s].
-        attempts: Maximum number of attempts [-].
-        wait_s: First pause between attempts; doubles each time, with jitter [s].
-    """
-
-    connect_s: float = 5.0
+    connect_s: float = 5.0  # time limit for connecting [s]
+    # time limit for a whole answer: connecting, all attempts and the pauses between them [s]
     answer_s: float = 10.0
-    attempts: int = 4
-    wait_s: float = 0.5
+    attempts: int = 4  # maximum number of attempts [-]
+    wait_s: float = 0.5  # first pause between attempts; doubles each time, with jitter [s]
 
 
 def map_in_threads(

@@ -42,25 +42,18 @@ GPU_FAMILY = ("standardNC", "standardND", "standardNV", "Standard NC", "Standard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Limit on what an account may have running at once in a region.
+    """Limit on what an account may have running at once in a region."""
 
-    Args:
-        provider, region: Provider and region.
-        what: Limited resource: an instance family or an accelerator.
-        purchase: On demand or spot.
-        unit: `vCPU` or `device`.
-        limit, used: Quota and current usage in units; None if not reported.
-        link: URL of the form to request an increase.
-    """
-
+    # provider, region: provider and region
     provider: str
     region: str
-    what: str
-    purchase: str
-    unit: str
+    what: str  # limited resource: an instance family or an accelerator
+    purchase: str  # on demand or spot
+    unit: str  # `vCPU` or `device`
+    # limit, used: quota and current usage in units; None if not reported
     limit: float
     used: float | None
-    link: str
+    link: str  # URL of the form to request an increase
 
     @property
     def sentence(self) -> str:
@@ -183,29 +176,18 @@ State = Literal["enough", "too_small", "unknown"]
 
 
 class QuotaCheck(Frozen):
-    """Comparison of an offer with the account's quota.
+    """Comparison of an offer with the account's quota."""
 
-    Args:
-        state: Whether the quota is large enough; `unknown` if it could not be read.
-        why: Reason as a phrase, with the address of the request form.
-        link: URL of the form to request an increase; None if unknown.
-    """
-
-    state: State
-    why: str
-    link: str | None = None
+    state: State  # whether the quota is large enough; `unknown` if it could not be read
+    why: str  # reason as a phrase, with the address of the request form
+    link: str | None = None  # URL of the form to request an increase; None if unknown
 
 
 class AccountQuotas(Frozen):
-    """Quotas of the user's accounts, by provider and region.
+    """Quotas of the user's accounts, by provider and region."""
 
-    Args:
-        quotas: Quotas that were read.
-        problems: Reasons why others could not be read.
-    """
-
-    quotas: Mapping[Place, Sequence[Quota]]
-    problems: Mapping[Place, str]
+    quotas: Mapping[Place, Sequence[Quota]]  # quotas that were read
+    problems: Mapping[Place, str]  # reasons why others could not be read
 
     def check(self, offer: Offer) -> QuotaCheck | None:
         """Return the comparison of an offer with its quota; None for providers without readable quotas."""

@@ -35,30 +35,21 @@ _PLAIN = ("provider", "sources", "accepted", "refused", "new", "changed", "same"
 
 @dataclass(kw_only=True)
 class RefreshOutcome:
-    """Result of the refresh of one provider.
+    """Result of the refresh of one provider."""
 
-    Args:
-        provider: Refreshed provider.
-        sources: Sources that were read.
-        accepted, refused: Labels of accepted and rejected parts.
-        new, changed, same: Numbers of accepted prices, compared with the previous ones.
-        gone: Number of offers that an accepted part no longer lists.
-        anomalies: Implausible prices and failures.
-        left_out: Items that the sources list and the catalog lacks.
-        needs: Requirements of further sources.
-    """
-
-    provider: str
-    sources: list[str] = field(default_factory=list)
+    provider: str  # refreshed provider
+    sources: list[str] = field(default_factory=list)  # sources that were read
+    # accepted, refused: labels of accepted and rejected parts
     accepted: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    # new, changed, same: numbers of accepted prices, compared with the previous ones
     new: int = 0
     changed: int = 0
     same: int = 0
-    gone: int = 0
-    anomalies: list[Anomaly] = field(default_factory=list)
-    left_out: set[LeftOut] = field(default_factory=set)
-    needs: list[str] = field(default_factory=list)
+    gone: int = 0  # number of offers that an accepted part no longer lists
+    anomalies: list[Anomaly] = field(default_factory=list)  # implausible prices and failures
+    left_out: set[LeftOut] = field(default_factory=set)  # items that the sources list and the catalog lacks
+    needs: list[str] = field(default_factory=list)  # requirements of further sources
 
     @property
     def quarantined(self) -> int:
@@ -99,23 +90,14 @@ ReadPart = tuple[PriceSource, PricePart, Sequence[ListedPrice] | None]  # None: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshJob:
-    """Inputs of the refresh of one provider.
+    """Inputs of the refresh of one provider."""
 
-    Args:
-        provider: Provider to refresh.
-        sources: Its sources.
-        specs: Instance types of the provider.
-        packaged: The provider's packaged offers.
-        request: Regions, credentials, endpoints.
-        accept_moves: Accept large price changes.
-    """
-
-    provider: str
-    sources: Sequence[PriceSource]
-    specs: InstanceSpecs
-    packaged: Sequence[Offer]
-    request: RefreshRequest
-    accept_moves: bool = False
+    provider: str  # provider to refresh
+    sources: Sequence[PriceSource]  # its sources
+    specs: InstanceSpecs  # instance types of the provider
+    packaged: Sequence[Offer]  # the provider's packaged offers
+    request: RefreshRequest  # regions, credentials, endpoints
+    accept_moves: bool = False  # accept large price changes
 
 
 def refresh_providers(

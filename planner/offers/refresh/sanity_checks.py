@@ -28,20 +28,13 @@ Code = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """An implausible price or part, or a failure.
+    """An implausible price or part, or a failure."""
 
-    Args:
-        code: Failed check.
-        what: Offer or part concerned.
-        message: One-line description.
-        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
-        sku, url: SKU and source of the price; None for a part.
-    """
-
-    code: Code
-    what: str
-    message: str
-    refuses: bool = False
+    code: Code  # failed check
+    what: str  # offer or part concerned
+    message: str  # one-line description
+    refuses: bool = False  # whether the whole part was rejected; otherwise one row was quarantined
+    # sku, url: SKU and source of the price; None for a part
     sku: str | None = None
     url: str | None = None
 
@@ -51,17 +44,12 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedPart:
-    """Result of the checks on a part.
+    """Result of the checks on a part."""
 
-    Args:
-        accepted: Prices that may replace known ones; empty if the part was rejected.
-        anomalies: Findings on prices, or on the part.
-        left_out: Machines that the catalog lacks.
-    """
-
+    # prices that may replace known ones; empty if the part was rejected
     accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
-    anomalies: tuple[Anomaly, ...] = ()
-    left_out: frozenset[LeftOut] = frozenset()
+    anomalies: tuple[Anomaly, ...] = ()  # findings on prices, or on the part
+    left_out: frozenset[LeftOut] = frozenset()  # machines that the catalog lacks
 
     @property
     def refused(self) -> bool:

@@ -27,32 +27,23 @@ LeftOutReason = Literal["unknown accelerator", "unknown machine", "no accelerato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPrice:
-    """A price as listed by a provider, unprocessed.
+    """A price as listed by a provider, unprocessed."""
 
-    Args:
-        instance_type, region, purchase: Identity of the offer.
-        usd_per_hour: Price of the whole machine, not checked to be positive [``currency``/h].
-        currency: Currency stated by the provider.
-        sku: The provider's key of the price: SKU, meter or rate code.
-        url: Source of the price.
-        accelerator, devices, vcpus, memory_gib: Hardware; None if the source does not state it.
-        is_accelerated: Whether the source states an accelerator, known or not.
-        note: Note for the user.
-    """
-
+    # instance_type, region, purchase: identity of the offer
     instance_type: str
     region: str
     purchase: Purchase
-    usd_per_hour: Decimal
-    currency: str = "USD"
-    sku: str
-    url: str
+    usd_per_hour: Decimal  # price of the whole machine, not checked to be positive [``currency``/h]
+    currency: str = "USD"  # currency stated by the provider
+    sku: str  # the provider's key of the price: SKU, meter or rate code
+    url: str  # source of the price
+    # accelerator, devices, vcpus, memory_gib: hardware; None if the source does not state it
     accelerator: str | None = None
     devices: float | None = None
     vcpus: float | None = None
     memory_gib: float | None = None
-    is_accelerated: bool = False
-    note: str = ""
+    is_accelerated: bool = False  # whether the source states an accelerator, known or not
+    note: str = ""  # note for the user
 
     @property
     def key(self) -> OfferKey:
@@ -62,31 +53,21 @@ class ListedPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Item of a provider's list that becomes no offer.
+    """Item of a provider's list that becomes no offer."""
 
-    Args:
-        reason: An accelerator that the catalog does not know; a machine, or a share of a GPU, whose accelerators
-            cannot be counted; a machine without an accelerator that is not in the catalog; nothing in stock.
-        name: The provider's own name.
-    """
-
+    # an accelerator that the catalog does not know; a machine, or a share of a GPU, whose accelerators cannot be
+    # counted; a machine without an accelerator that is not in the catalog; nothing in stock
     reason: LeftOutReason
-    name: str
+    name: str  # the provider's own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricePart:
-    """A unit of acceptance: the prices of one response, or of one sequence of pages.
+    """A unit of acceptance: the prices of one response, or of one sequence of pages."""
 
-    Args:
-        region: Region covered; ``*`` for all.
-        purchases: Purchase options covered.
-        label: Name in messages.
-    """
-
-    region: str
-    purchases: tuple[Purchase, ...]
-    label: str
+    region: str  # region covered; ``*`` for all
+    purchases: tuple[Purchase, ...]  # purchase options covered
+    label: str  # name in messages
 
     def covers(self, region: str, purchase: str) -> bool:
         """Return whether a price of this region and purchase option belongs to the part."""
@@ -95,19 +76,13 @@ class PricePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
-    """Inputs of the sources of a provider.
+    """Inputs of the sources of a provider."""
 
-    Args:
-        regions: Regions with offers in the catalog.
-        environ: Environment variables with credentials and keys.
-        endpoints: Base URLs that replace the defaults, by source name.
-        etags: ETags of what is known of a source, by URL.
-    """
-
-    regions: tuple[str, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
+    regions: tuple[str, ...] = ()  # regions with offers in the catalog
+    environ: Mapping[str, str] = field(default_factory=dict)  # environment variables with credentials and keys
+    # base URLs that replace the defaults, by source name
     endpoints: Mapping[str, str] = field(default_factory=dict)
-    etags: Mapping[str, str] = field(default_factory=dict)
+    etags: Mapping[str, str] = field(default_factory=dict)  # ETags of what is known of a source, by URL
 
     def endpoint(self, source: str, default: str) -> str:
         """Return the base URL of a source: `GPUPLAN_ENDPOINT_AZURE_RETAIL` and similar, settings, or default."""
@@ -214,18 +189,13 @@ class InstanceSpec:
 
 @dataclass(frozen=True)
 class InstanceSpecs:
-    """Instance types of one provider.
+    """Instance types of one provider."""
 
-    Args:
-        known: Hardware by instance type.
-        families: Accelerator by family, if all known sizes have the same one and no fractions of it, which price
-            lists count as one.
-        names: Accelerator names and aliases.
-    """
-
-    known: Mapping[str, InstanceSpec]
+    known: Mapping[str, InstanceSpec]  # hardware by instance type
+    # accelerator by family, if all known sizes have the same one and no fractions of it, which price lists count
+    # as one
     families: Mapping[str, str]
-    names: AcceleratorNames
+    names: AcceleratorNames  # accelerator names and aliases
 
     def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | LeftOut:
         """Return the hardware of a listed machine, or why the catalog leaves it out.

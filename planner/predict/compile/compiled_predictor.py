@@ -17,19 +17,12 @@ from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
 
 
 class CoreProperties(Frozen):
-    """Core properties of a compute capability.
+    """Core properties of a compute capability."""
 
-    Args:
-        lanes: Single-precision units per core [-].
-        shared_kib: Shared memory per core [KiB].
-        block_kib: Maximum opt-in shared memory per block [KiB].
-        threads: Maximum resident threads per core [-].
-    """
-
-    lanes: int
-    shared_kib: int
-    block_kib: int
-    threads: int
+    lanes: int  # single-precision units per core [-]
+    shared_kib: int  # shared memory per core [KiB]
+    block_kib: int  # maximum opt-in shared memory per block [KiB]
+    threads: int  # maximum resident threads per core [-]
 
 
 # NVIDIA, "CUDA C++ Programming Guide" 12.9, tables "Technical specifications per compute capability" and
@@ -97,22 +90,14 @@ PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not requi
 
 
 class CompileTarget(Frozen):
-    """Target of a compilation.
-
-    Args:
-        platform: Compiler platform.
-        topology: Compiler's name of a slice, or of one device on CUDA.
-        description: Text of a `GpuTargetConfigProto`; empty on a TPU.
-        cores: JAX devices per accelerator, each processing a share of the batch [-].
-        note: Stand-in for the accelerator; empty if there is none.
-    """
+    """Target of a compilation."""
 
     accelerator: str
-    platform: Platform
-    topology: str
-    description: str = ""
-    cores: int = 1
-    note: str = ""
+    platform: Platform  # compiler platform
+    topology: str  # compiler's name of a slice, or of one device on CUDA
+    description: str = ""  # text of a `GpuTargetConfigProto`; empty on a TPU
+    cores: int = 1  # JAX devices per accelerator, each processing a share of the batch [-]
+    note: str = ""  # stand-in for the accelerator; empty if there is none
 
 
 def find_target(accelerator: Accelerator) -> CompileTarget | None:
@@ -153,21 +138,15 @@ Fault = Literal["missing", "does not fit", "timed out", "out of memory", "killed
 
 
 class CompiledStep(Frozen):
-    """A step as compiled for one device, or the reason why it is not.
+    """A step as compiled for one device, or the reason why it is not."""
 
-    Args:
-        compiler: Compiler and package versions; empty if it failed.
-        needed_bytes: Peak memory including arguments; None if the compiler does not state it [bytes].
-        fault: Reason; `does not fit` is a result of the compiler, the others are failures; None for none.
-        message: One-line description of the fault.
-        hint: Remedy; empty if there is none.
-    """
-
-    compiler: str = ""
+    compiler: str = ""  # compiler and package versions; empty if it failed
+    # peak memory including arguments; None if the compiler does not state it [bytes]
     needed_bytes: int | None = None
+    # reason; `does not fit` is a result of the compiler, the others are failures; None for none
     fault: Fault | None = None
-    message: str = ""
-    hint: str = ""
+    message: str = ""  # one-line description of the fault
+    hint: str = ""  # remedy; empty if there is none
 
     @property
     def has_failed(self) -> bool:

@@ -30,25 +30,15 @@ LOG_STEP, LOG_BATCH, LOG_SAMPLE, LOG_LAUNCHES, SHARE = 1.0, 1.0, 1.4, 1.4, 0.33
 
 
 class StepSummary(Frozen):
-    """A modelled step with the properties that determine the covariance.
+    """A modelled step with the properties that determine the covariance."""
 
-    Args:
-        work: Name of the workload, independent of batch size and accelerator.
-        accelerator: Name of the chip.
-        batch_size: Samples per step [-].
-        modelled_s: Modelled time [s].
-        parts_s: Parts of the modelled time by the names in `PARTS` [s].
-        input_bytes: Size of one batch [bytes].
-        launches: Kernels in a step [-].
-    """
-
-    work: str
-    accelerator: str
-    batch_size: int
-    modelled_s: float
-    parts_s: dict[str, float]
-    input_bytes: float
-    launches: float
+    work: str  # name of the workload, independent of batch size and accelerator
+    accelerator: str  # name of the chip
+    batch_size: int  # samples per step [-]
+    modelled_s: float  # modelled time [s]
+    parts_s: dict[str, float]  # parts of the modelled time by the names in `PARTS` [s]
+    input_bytes: float  # size of one batch [bytes]
+    launches: float  # kernels in a step [-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +64,23 @@ class StepFeatures:
 class ErrorCovariance(Frozen):
     """Standard deviations and length scales of the covariance function, in log units.
 
-    Args:
-        common: Error of each kind of time on all accelerators, in the order of `PARTS`.
-        own: Error of each kind of time on one accelerator.
-        level: Error of a workload as a whole on all accelerators.
-        wiggle_common, wiggle_own: Squared-exponential term in log batch size, on all and on one accelerator.
-        wiggle_length: Length scale of that term.
-        noise: Measurement noise.
-        alike_common, alike_own: Squared-exponential term in the features, on all and on one accelerator.
-        alike_length: Length scale of that term, in units of the features.
-
     The last three are not fitted: within 0.1 to 0.3, 0.1 to 0.3 and 1 to 2 the mean held-out error on PROFET's
     rows varies by less than half a point. The other defaults are the start of `fit_error_covariance`.
     """
 
+    # error of each kind of time on all accelerators, in the order of `PARTS`
     common: tuple[float, float, float, float] = (0.3, 0.2, 0.3, 0.3)
-    own: tuple[float, float, float, float] = (0.1, 0.1, 0.2, 0.2)
-    level: float = 0.1
+    own: tuple[float, float, float, float] = (0.1, 0.1, 0.2, 0.2)  # error of each kind of time on one accelerator
+    level: float = 0.1  # error of a workload as a whole on all accelerators
+    # wiggle_common, wiggle_own: squared-exponential term in log batch size, on all and on one accelerator
     wiggle_common: float = 0.05
     wiggle_own: float = 0.05
-    wiggle_length: float = 1.4
-    noise: float = 0.04
+    wiggle_length: float = 1.4  # length scale of that term
+    noise: float = 0.04  # measurement noise
+    # alike_common, alike_own: squared-exponential term in the features, on all and on one accelerator
     alike_common: float = 0.15
     alike_own: float = 0.1
-    alike_length: float = 1.4
+    alike_length: float = 1.4  # length scale of that term, in units of the features
 
     def values(self) -> tuple[Any, ...]:
         """Return the values in the order of the fields, tuples unchanged."""

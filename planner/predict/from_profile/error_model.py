@@ -44,14 +44,10 @@ def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float])
 
 
 class BatchProfile(Frozen):
-    """Measured steps of one workload on one accelerator.
-
-    Args:
-        steps: Batch size [-] and time of a step [s], at least one.
-    """
+    """Measured steps of one workload on one accelerator."""
 
     accelerator: str
-    steps: tuple[tuple[int, float], ...]
+    steps: tuple[tuple[int, float], ...]  # batch size [-] and time of a step [s], at least one
 
     def step_s(self, batch_size: int) -> float:
         """Return the time of a step at a batch size: measured, else fixed + per_sample * batch_size [s].
@@ -89,15 +85,12 @@ class TrainingErrors(Frozen):
 
 
 class ErrorModel(Frozen):
-    """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators.
-
-    Args:
-        ends: For profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of
-            (error - expected error) / its spread, on architectures that were left out.
-    """
+    """Gaussian process of the model's residuals, fitted on workloads measured on several accelerators."""
 
     covariance_model: ErrorCovariance
     training_errors: TrainingErrors
+    # for profiles of one or two batch sizes (`few`) and of more (`many`): 10th and 90th percentile of (error -
+    # expected error) / its spread, on architectures that were left out
     ends: dict[str, tuple[float, float]]
 
     @cached_property

@@ -30,28 +30,21 @@ REPEATABLE = 0.03  # medians of repeated profiles lie within this of each other 
 
 
 class ProfileRow(Frozen):
-    """A measured step.
-
-    Args:
-        step_s: How long [s].
-        low_s, high_s: 95 % interval of the median; None when too little was measured [s].
-        device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
-        loading: Of the script's own data; None when it was not timed.
-        starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
-        is_least: Whether the step takes at least so long: it was not waited for.
-    """
+    """A measured step."""
 
     workload: Workload
     accelerator: str
     devices: float
-    step_s: float
+    step_s: float  # how long [s]
+    # low_s, high_s: 95 % interval of the median; None when too little was measured [s]
     low_s: float | None
     high_s: float | None
     source: str
+    # the step alone, where the step of `fit()` waited for its input; None otherwise [s]
     device_s: float | None = None
-    loading: InputRate | None = None
-    starved: bool = False
-    is_least: bool = False
+    loading: InputRate | None = None  # of the script's own data; None when it was not timed
+    starved: bool = False  # whether the step waited for its input and the step alone was not timed (`StepTimer`)
+    is_least: bool = False  # whether the step takes at least so long: it was not waited for
 
     @property
     def computing_s(self) -> float:
@@ -139,14 +132,11 @@ class ProfiledPredictor:
     On the accelerator that was measured the step is `measured`, at another batch size by its fixed and per-sample
     parts. Elsewhere the model is corrected by what it was off by there, as far as held-out data says that errors
     carry over (see `ErrorModel`). This CPU corrects only other CPUs: no published set has both.
-
-    Args:
-        measurements: Of any work, on any accelerator.
-        own_cpu: This machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU.
     """
 
     predictor: Predictor
-    measurements: Sequence[ProfileRow]
+    measurements: Sequence[ProfileRow]  # of any work, on any accelerator
+    # this machine's CPU, which is what `CPU` means in a profile; None when it computes on a GPU
     own_cpu: Accelerator | None
     accelerators: Mapping[str, Accelerator]
     error_model: ErrorModel | None = None

@@ -214,15 +214,10 @@ def _unwrap(answer: dict[str, Any], ended: str = "") -> dict[str, Any]:
 
 
 class LoweredStep(NamedTuple):
-    """A step lowered for a platform.
+    """A step lowered for a platform."""
 
-    Args:
-        module: Serialized StableHLO module.
-        files: Hash of each user file that it depends on, by path.
-    """
-
-    module: bytes
-    files: dict[str, str]
+    module: bytes  # serialized StableHLO module
+    files: dict[str, str]  # hash of each user file that it depends on, by path
 
 
 def lower_step(
