@@ -37,6 +37,7 @@ class GenerationCoefficients(Frozen):
         step_latency_s: Latency of one step of a product's k loop that is not hidden by other tiles [s].
         filter_passes: Passes over a filter by transforms of Winograd's and Fourier's algorithms [-].
         array_passes: Passes over the arrays by the same transforms, at the bandwidth of streams [-].
+        atomics: Atomic additions a clock of the chip to the few numbers of a depthwise filter [-].
     """
 
     conv: float
@@ -54,6 +55,7 @@ class GenerationCoefficients(Frozen):
     step_latency_s: float
     filter_passes: float
     array_passes: float
+    atomics: float
 
 
 class SharedCoefficients(Frozen):
@@ -76,6 +78,7 @@ class SharedCoefficients(Frozen):
         pressure_slope: Slope of log time in (memory needed / memory usable) above 1, without workspace [-].
         tensor_per_year: Factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-].
         scalar_per_year: The same of scalar units since Volta, per year before `SCALAR_PLATEAU` [-].
+        serial: Latency of a step of a sum over k that is not split, relative to `step_latency_s` [-].
     """
 
     tile_exponent: float
@@ -92,6 +95,7 @@ class SharedCoefficients(Frozen):
     pressure_slope: float
     tensor_per_year: float
     scalar_per_year: float
+    serial: float
 
 
 class StackCoefficients(Frozen):
@@ -187,7 +191,7 @@ class Coefficients(FittedCoefficients):
 
     measured_log: float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
     intervals: IntervalModel  # of modelled steps
-    fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
+    fitted_on: dict[str, Any]  # kinds of runs, chips, stacks, vendors, architectures, rows by source
 
 
 def era_sign(year: int) -> float:

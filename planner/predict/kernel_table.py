@@ -29,7 +29,8 @@ class Kernel(NamedTuple):
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
-        serial: Whether a contraction sums over k in one go, however few tiles there are.
+        serial: Whether a contraction sums over k in one go, however few tiles there are; of the gradient of a
+            depthwise filter: whether each term is an atomic addition to it.
         count: Launches per step [-].
     """
 

@@ -231,6 +231,21 @@ def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int) -> Iterato
         yield Kernel("stream", op.dtype, 0.0, 2.0 * (op.bytes_read + op.bytes_written), count=float(op.count))
 
 
+SMALL_MAP = 32 * 32  # pixels of a map up to which TensorFlow sums in shared memory first, at a stride of 1
+
+
+def _describe_tensorflow_depthwise(op: Op, *, samples: int) -> Kernel:
+    """Return the kernel of a depthwise convolution of TensorFlow's own, which does not call cuDNN in float32.
+
+    The gradient of the filter adds each product to it in memory, by an atomic addition
+    (tensorflow/core/kernels/depthwise_conv_op_gpu.h: `DepthwiseConv2dBackpropFilterGPUKernelNCHW`, and for small
+    maps `DepthwiseConv2dBackpropFilterGPUKernelNCHWSmall`).
+    """
+    large = op.k > SMALL_MAP * samples or max(op.stride, default=1) > 1
+    adds = op.variant == "wgrad" and op.dtype == "float32" and large
+    return _describe_contraction(op)._replace(serial=adds)
+
+
 def moved_bytes(op: Op, *, compiled: bool) -> float:
     """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
     if compiled:
@@ -283,6 +298,7 @@ class Launching(Frozen):
         row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
         xla_samples: Samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-].
         torch_samples: Samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-].
+        tensorflow_samples: Samples of a step that TensorFlow launches kernel by kernel; 0 for others [-].
     """
 
     compiled: bool
@@ -292,6 +308,7 @@ class Launching(Frozen):
     row_kernels: bool = False
     xla_samples: int = 0
     torch_samples: int = 0
+    tensorflow_samples: int = 0
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
@@ -319,6 +336,8 @@ class Launching(Frozen):
                 )
                 yield first, [op]
                 yield from ((kernel, []) for kernel in others)
+            elif op.kind is OpKind.DEPTHWISE and self.tensorflow_samples:
+                yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             elif op.kind in PRODUCTS:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..offers.aliases import get_chip_name
@@ -72,6 +73,7 @@ class StepInput(Frozen):
         pressure: Memory needed over memory usable [-].
         paging_s: See `compute_step_s` [s].
         software_year: When the framework was released, with a fraction [years].
+        looped: Whether the loop of `fit()` takes the host's time for each step of a program.
     """
 
     table: KernelTable
@@ -85,6 +87,7 @@ class StepInput(Frozen):
     pressure: float = 0.0
     paging_s: float | None = None
     software_year: float = NEWEST_SOFTWARE
+    looped: bool = True
 
 
 def place_step(
@@ -132,7 +135,7 @@ def model_step(
             input_bytes=given.input_bytes,
             pressure=given.pressure,
             paging_s=given.paging_s,
-            host=machine,
+            host=machine if given.looped else replace(machine, fixed_s=0.0),
             shared=shared,
             xp=np,
         )
@@ -247,6 +250,7 @@ def predict_step(
         chip_year=given.year,
         software_year=given.software_year,
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
+        is_stack_measured=given.stack in fitted_on["stacks"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )
     widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf

@@ -10,17 +10,12 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .coefficients import AcceleratorLimits, Coefficients
+from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
 from .data_parallel import scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
-from .keras_defaults import (
-    find_execution_precision,
-    list_execution_notes,
-    load_user_coefficients,
-    select_executed_workload,
-)
+from .keras_defaults import find_execution_precision, list_execution_notes, select_executed_workload
 from .kernel_table import Kernel, KernelTable
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
@@ -60,7 +55,7 @@ class Predictor:
         Args:
             peers: By number of devices, the accelerators on which workloads will be predicted.
         """
-        return cls(load_user_coefficients(), load_measured_steps(), peers or {})
+        return cls(load_coefficients(), load_measured_steps(), peers or {})
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], tuple[tuple[object, ...], Any]]:

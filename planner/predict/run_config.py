@@ -15,7 +15,8 @@ FED_FROM_HOST = ("numpy", "generator")
 # (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
 WAIT_ON_TPU = 1.4
 
-KERAS_TORCH = "keras torch"  # host of Keras on PyTorch, where nothing is compiled
+# Stack of Keras on PyTorch where nothing is compiled, and its host in the loop of `fit()`.
+KERAS_TORCH, KERAS_TORCH_LOOP = "pytorch keras", "keras torch"
 FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
 TENSORFLOW = ("tensorflow1", "tensorflow2")
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
@@ -77,8 +78,7 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
 def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tuple[str, str]:
     """Return the names of the coefficients of a user's run: of its stack and of its host.
 
-    PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
-    of PyTorch's own modules; its host was measured apart (`keras_torch_host.py`).
+    PyTorch launches the kernels of Keras on PyTorch, one by one.
 
     Args:
         stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
@@ -88,11 +88,11 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tupl
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
-        ('pytorch eager', 'keras torch')
+        ('pytorch keras', 'keras torch')
     """
-    on_torch = stack == "keras" and torch and not compiled
-    name = name_user_stack("eager" if on_torch else stack, mode=mode, compiled=compiled)
-    return name, append_mode(KERAS_TORCH if on_torch else stack, mode)
+    if stack == "keras" and torch and not compiled:
+        return append_mode(KERAS_TORCH, mode), append_mode(KERAS_TORCH_LOOP, mode)
+    return name_user_stack(stack, mode=mode, compiled=compiled), append_mode(stack, mode)
 
 
 def append_mode(name: str, mode: str) -> str:

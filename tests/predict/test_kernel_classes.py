@@ -129,3 +129,35 @@ def test_convolutions_on_a_cpu_have_rates_by_backend() -> None:
         for backend in ("jax", "torch", "")
     }
     assert 0.0 == shares[""] < shares["jax"] < shares["torch"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("pixels", "stride", "dtype", "variant", "adds"),
+    [
+        (33 * 33, 1, "float32", "wgrad", True), (32 * 32, 1, "float32", "wgrad", False),
+        (16 * 16, 2, "float32", "wgrad", True), (33 * 33, 1, "float16", "wgrad", False),
+        (33 * 33, 1, "float32", "fprop", False),
+    ],
+)  # fmt: skip
+def test_tensorflow_adds_to_a_depthwise_filter_in_memory(
+    pixels: int, stride: int, dtype: str, variant: str, adds: bool
+) -> None:
+    """Maps of more than 32 x 32 pixels and strides above 1, in float32 alone; other frameworks never."""
+    op = replace(
+        GRADIENT, kind=OpKind.DEPTHWISE, dtype=dtype, variant=variant, m=9, n=1, k=8 * pixels, batch=64,
+        kernel=(3, 3), stride=(stride, stride),
+    )  # fmt: skip
+    (kernel,) = Launching(compiled=False, tensorflow_samples=8).build_kernels([op])
+    (other,) = Launching(compiled=False).build_kernels([op])
+
+    assert kernel.serial is adds
+    assert not other.serial
+
+
+def test_each_term_of_a_depthwise_filter_is_an_atomic_addition() -> None:
+    """Half of the FLOPs are additions; a V100 runs at up to 1.53 GHz (NVIDIA's datasheet)."""
+    gradient = Kernel("depthwise", "float32", 2.0 * 9 * 2**20, 1e6, m=9, n=1, k=2**14, batch=64, serial=True)
+    (adding_s,) = kernels_s([gradient], name="V100-16GB")
+
+    additions_per_s = load_coefficients().generations["Hopper"].atomics * 1.53e9
+    assert adding_s == pytest.approx(9 * 2**20 / additions_per_s, rel=0.05)
