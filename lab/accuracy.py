@@ -189,7 +189,7 @@ def classify_network(m: Measurement) -> str:
 
 def name_use(m: Measurement) -> str:
     """Return what a user runs, as `BACKEND, network, chip`, if a measurement is of it; empty for other stacks."""
-    backend = USES.get(name_stack(m), "")
+    backend = USES.get(name_stack(m), "") if m.collection == OWN or not m.compiled else ""
     return f"{backend}, {classify_network(m)}, {m.chip}" if backend else ""
 
 

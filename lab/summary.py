@@ -91,7 +91,7 @@ and rows, in each class of 30 or more.
 FEWEST = 30
 USERS = ("Keras 3 on JAX", "Keras on TensorFlow", "Keras 3 on PyTorch")
 NETWORKS = ("convolutional", "transformer", "recurrent", "diffusion")
-CHIPS = ("T4", "L4", "A100", "H100", "H200")
+CHIPS = ("T4", "V100", "L4", "A100", "H100", "H200")
 
 READING = """
 Each row hides something from the fit and predicts it: *the publisher* shows what to expect on measurements by

@@ -256,9 +256,9 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
 # PyTorch's softmax over an axis that is not the last: a thread reads the classes of a position one by one, in
 # three passes forward and two backward; 2^n threads share them where a block of 1024 has room beside at most 64
 # positions (aten/src/ATen/native/cuda/SoftMax.cu, `SpatialSoftMax_getBlockSize`). Each read of four such kernels
-# on an H200 took 0.27 to 0.55 us (profiles/measured/nvidia-h200-torch.json): three latencies of a k loop.
+# on an H200 took 0.27 to 0.55 us (profiles/measured/nvidia-h200-torch.json): one to two latencies of a k loop.
 SOFTMAX_PASSES = (3, 2)
-SHARING_POSITIONS, BLOCK_THREADS, LATENCIES, K_STEP = 64, 1024, 3, 8
+SHARING_POSITIONS, BLOCK_THREADS, LATENCIES, K_STEP = 64, 1024, 1.5, 8
 LOSS = "compile_loss/"  # layer of the operations of a loss
 
 
@@ -281,8 +281,8 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
     if positions <= SHARING_POSITIONS <= classes:
         threads = 2 ** int(math.log2(min(BLOCK_THREADS / positions, classes)))
     for passes in SOFTMAX_PASSES if trains else SOFTMAX_PASSES[:1]:
-        steps = passes * math.ceil(classes / threads)
-        yield Kernel("dot", "float32", 0.0, 0.0, 1, 1, steps * LATENCIES * K_STEP, serial=True, count=loss.count)
+        k = int(passes * math.ceil(classes / threads) * LATENCIES * K_STEP)
+        yield Kernel("dot", "float32", 0.0, 0.0, 1, 1, k, serial=True, count=loss.count)
 
 
 class Launching(Frozen):

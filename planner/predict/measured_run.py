@@ -14,10 +14,17 @@ from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .kernel_table import Kernel, KernelTable
 from .measurements import Measurement
 from .modelled_step import StepInput, place_step
-from .run_config import compute_memory_pressure, find_software_year, is_fed_from_host, name_host, name_stack
+from .run_config import (
+    KERAS_TORCH,
+    STEP_ALONE,
+    compute_memory_pressure,
+    find_software_year,
+    is_fed_from_host,
+    name_host,
+    name_stack,
+)
 from .step_time import NoPrediction
 
-STEP_ALONE = "device"  # feed of a step that was timed alone: its batch stays on the device, in no loop of `fit()`
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
 # The collections' own pages: Lambda's logs are named after two EPYC 7742 and after V100-SXM3 boards (DGX-2);
 # DLPerf's four nodes hold eight V100-SXM2-16GB, 24 cores and 100 Gbit/s InfiniBand (Oneflow-Inc/DLPerf,
@@ -111,7 +118,7 @@ def build_fit_sample(
         host=name_host(m),
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
         software_year=find_software_year(m),
-        looped=m.feed != STEP_ALONE or not m.compiled,
+        looped=m.feed != STEP_ALONE or name_host(m) == KERAS_TORCH,
     )
     return given if isinstance(given, NoPrediction) else FitSample(**vars(given), step_s=m.step_s)
 

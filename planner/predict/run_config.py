@@ -10,6 +10,7 @@ from .roofline import MOST_FITTED_PRESSURE
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")
+STEP_ALONE = "device"  # feed of a step that was timed alone: its batch stays on the device, in no loop of `fit()`
 
 # What a step on a TPU takes longer where keys are split between steps: "ca. 40 %", by the authors of such a loop
 # (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
@@ -106,7 +107,12 @@ def append_mode(name: str, mode: str) -> str:
 
 
 def name_host(m: Measurement) -> str:
-    """Return the name of the host: the instance type for plain Keras, else the stack."""
+    """Return the name of the host: the instance type for plain Keras, else the stack.
+
+    Keras on PyTorch has another one in the loop of `fit()`, of which no step was published.
+    """
+    if name_stack(m) == KERAS_TORCH and m.feed != STEP_ALONE:
+        return KERAS_TORCH_LOOP
     return append_mode(m.host, m.mode) if m.stack == "keras" and m.host else name_stack(m)
 
 
