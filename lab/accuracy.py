@@ -6,21 +6,31 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import CPU, Offer, Status
 from gpuplan.plan.accuracy import HEADLINE, Scoreboard
-from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.run_config import name_stack
-from gpuplan.predict.scores import ScoredRow, Summary, summarize, summarize_by
+from gpuplan.predict.accelerator_limits import find_release_year
+from gpuplan.predict.measurements import OWN, Measurement
+from gpuplan.predict.run_config import KERAS_TORCH, name_stack
+from gpuplan.predict.scores import ScoredRow, Summary, percentile, summarize, summarize_by
 from gpuplan.records import to_plain
 
 from .evaluation import Evaluator, HeldOutPredictions
 from .evaluation_protocols import EvaluationSetting
+from .kernel_store import build_run_key, load_store
 from .regret import PriceOf, build_options, evaluate_choices, summarize_decisions
 
 Progress = Callable[[str], None]
 
 
 CLOUDS = ("aws", "azure", "gcp")
+# Stacks that users of Keras run, and the networks among our own steps that are not convolutional.
+USES = {"xla": "Keras 3 on JAX", "tensorflow2 keras": "Keras on TensorFlow", KERAS_TORCH: "Keras 3 on PyTorch"}
+TRANSFORMERS = ("transformer", "encoder", "decoder", "vision_transformer", "translation")
+OWN_NETWORKS = dict.fromkeys(TRANSFORMERS, "transformer")
+OWN_NETWORKS |= dict.fromkeys(("lstm_text", "lstm_language", "lstm_tagger", "gru_series"), "recurrent")
+OWN_NETWORKS |= dict.fromkeys(("mlp", "mlp_mixer", "tabular"), "dense")
+ERAS = {"before Pascal": 2016, "Pascal": 2017, "Volta, Turing": 2020}  # released before
 PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
 
 
@@ -142,6 +152,8 @@ class SettingScore:
             "by_precision": to_plain(summarize_by(rows, lambda m: m.precision)),
             "by_stack": to_plain(summarize_by(rows, name_stack)),
             "by_network": to_plain(summarize_by(rows, classify_network)),
+            "by_class": summarize_classes(rows),
+            "by_use": to_plain(summarize_by([row for row in rows if name_use(row.measurement)], name_use)),
             "rules_of_thumb": {name: to_plain(summarize(judged)) for name, judged in baselines.items()},
             "rules_decision": {
                 name: build_decision_json([group.baselines[name] for group in self.choices], self.prices)
@@ -157,19 +169,58 @@ def _machines(rows: Sequence[ScoredRow]) -> set[tuple[str, int]]:
 
 
 def classify_network(m: Measurement) -> str:
-    """Return the kind of a published network by the file that builds it, or by its name.
+    """Return the kind of a measured network by the file that builds it, or by its name.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> classify_network(SimpleNamespace(model="vision_transformer.py:vit?patch=16", architecture="vit"))
+        >>> vit = {"model": "vision_transformer.py:vit?patch=16", "architecture": "vit", "collection": "timm"}
+        >>> classify_network(SimpleNamespace(**vit))
         'transformer'
     """
+    if m.collection == OWN:
+        return OWN_NETWORKS.get(m.family, "convolutional")
     file = m.model.split(":")[0].removesuffix(".py").rsplit("/", 1)[-1]
     if file in ("language", "transformer_xl") or m.architecture.startswith(("vit", "swin")):
         return "transformer"
     if file in ("recurrent", "forecasting"):
         return "recurrent"
     return "recommender" if file == "recommenders" else "convolutional"
+
+
+def name_use(m: Measurement) -> str:
+    """Return what a user runs, as `BACKEND, network, chip`, if a measurement is of it; empty for other stacks."""
+    backend = USES.get(name_stack(m), "") if m.collection == OWN or not m.compiled else ""
+    return f"{backend}, {classify_network(m)}, {m.chip}" if backend else ""
+
+
+def name_classes(m: Measurement) -> tuple[str, ...]:
+    """Return the classes of a measurement within each of which intervals should hold as many as they say.
+
+    Precision, kind of stack, era of the chip, kind of network, and whether convolutions are depthwise.
+    """
+    stack = name_stack(m)
+    kinds = {"tuned": "a vendor's container", "eager": "PyTorch's own modules", "keras": "Keras kernel by kernel"}
+    kind = next((kinds[word] for word in kinds if f" {word}" in stack), "compiled (XLA, Inductor)")
+    year = find_release_year(load_catalog().accelerators[m.accelerator])
+    era = next((name for name, until in ERAS.items() if year < until), "since Ampere")
+    kernels = {kernel.category for kernel in load_store()[build_run_key(m)].kernels}
+    depthwise = ("depthwise convolutions",) if "depthwise" in kernels else ()
+    return m.precision, kind, era, classify_network(m), *depthwise
+
+
+def summarize_classes(rows: Sequence[ScoredRow]) -> dict[str, dict[str, float]]:
+    """Return the scores of each class, and how wide its intervals are: the median of high over low [-]."""
+    members: dict[str, list[ScoredRow]] = {}
+    for row in rows:
+        for name in name_classes(row.measurement):
+            members.setdefault(name, []).append(row)
+    return {
+        name: {
+            **to_plain(summarize(ours)),
+            "width": percentile([row.predicted_s.high / row.predicted_s.low for row in ours], 0.5),
+        }
+        for name, ours in sorted(members.items())
+    }
 
 
 def average_over_groups(summaries: Mapping[str, Summary]) -> dict[str, float]:

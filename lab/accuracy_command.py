@@ -123,19 +123,16 @@ def _compute(names: Sequence[str]) -> Board:
 
 def _evaluate(settings: Sequence[EvaluationSetting]) -> Board:
     from gpuplan.offers.catalog import load_catalog
-    from gpuplan.predict.measurements import load_published_measurements
     from gpuplan.render.progress import status
 
     from .accuracy import MachinePrices, evaluate_settings
+    from .dataset import load_corpus
     from .evaluation import Evaluator, judged_rows
 
     catalog = load_catalog()
     with status("predicting") as progress:
         evaluator = Evaluator(
-            measurements=judged_rows(),
-            corpus=load_published_measurements(),
-            accelerators=catalog.accelerators,
-            progress=progress,
+            measurements=judged_rows(), corpus=load_corpus(), accelerators=catalog.accelerators, progress=progress
         )
         return evaluate_settings(evaluator, settings, MachinePrices.of(catalog.offers)).to_json()
 
@@ -151,7 +148,6 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
     from gpuplan.render.accuracy import SETTING_COLUMNS, build_setting_rows
     from gpuplan.render.output import emit_json, emit_rows, emit_text
 
-    from .keras3 import load_recorded_steps
     from .pages import format_accuracy_page
     from .score_record import round_digits
 
@@ -160,7 +156,7 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
     if as_json:
         emit_json("gpuplan.accuracy/1", board)
     elif markdown:
-        emit_text(format_accuracy_page(round_digits(board["settings"]), load_recorded_steps()))
+        emit_text(format_accuracy_page(round_digits(board["settings"])))
     else:
         emit_rows(SETTING_COLUMNS, build_setting_rows(board["settings"]))
 

@@ -12,11 +12,18 @@ from typing import Any
 
 from gpuplan.files import write_atomically
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.coefficients import Coefficients, FittedCoefficients, StackCoefficients
+from gpuplan.predict.coefficients import Coefficients, FittedCoefficients, HostCoefficients, StackCoefficients
 from gpuplan.predict.measured_lookup import compute_fingerprint
 from gpuplan.predict.measured_run import TracedRun
-from gpuplan.predict.measurements import STACKS, Measurement
-from gpuplan.predict.run_config import append_mode, name_run_kind, name_user_stack
+from gpuplan.predict.measurements import OWN, STACKS, Measurement
+from gpuplan.predict.run_config import (
+    KERAS_TORCH,
+    KERAS_TORCH_LOOP,
+    append_mode,
+    name_run_kind,
+    name_stack,
+    name_user_stack,
+)
 
 from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
@@ -39,7 +46,7 @@ def cross_validate_architectures(
     samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
 ) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
-    folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
+    folds = _assign_folds(samples, lambda m: m.family, alone_from=ALONE_FROM, folds=FOLDS)
     return cross_validate(samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole)
 
 
@@ -54,8 +61,20 @@ def cross_validate_sources(
     samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
 ) -> CrossValidation:
     """Predict every source by a fit without it."""
-    folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 3, folds=2)
+    folds = _assign_folds(samples, lambda m: m.origin, alone_from=ALONE_FROM // 3, folds=2)
     return cross_validate(samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole)
+
+
+def _assign_folds(
+    samples: Sequence[LabelledSample], name_of: Callable[[Measurement], str], *, alone_from: int, folds: int
+) -> dict[str, str]:
+    """Return the fold of each name; names that only our own steps have are left out apart from published ones."""
+    rows = [sample.measurement for sample in samples]
+    names = [name_of(m) for m in rows if m.collection != OWN]
+    published = assign_folds(names, alone_from=alone_from, folds=folds)
+    others = [name_of(m) for m in rows if name_of(m) not in published]
+    own = assign_folds(others, alone_from=len(rows), folds=FOLDS)
+    return published | {name: f"own {fold}" for name, fold in own.items()}
 
 
 def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -107,19 +126,20 @@ def calibrate(
     models = cross_validate_architectures(samples, progress=progress, whole=fitted)
     chips = cross_validate_accelerators(samples, progress=progress, whole=fitted)
     sources = cross_validate_sources(samples, progress=progress, whole=fitted)
-    intervals = fit_interval_model(_list_user_residuals((sources, chips)))
+    intervals = fit_interval_model(_list_user_residuals((sources, chips), models))
     rows = [sample.measurement for sample in samples]
     coefficients = Coefficients(
         generations=fitted.generations,
         era=fitted.era,
         shared=fitted.shared,
         stacks=complete_stacks(fitted.stacks),
-        hosts=fitted.hosts | compute_class_means(fitted.hosts),
+        hosts=complete_hosts(fitted.hosts),
         measured_log=MEASURED_LOG,
         intervals=intervals,
         fitted_on={
             "runs": sorted({name_measured_run_kind(m) for m in rows}),
             "chips": sorted({m.chip for m in rows}),
+            "stacks": sorted({name_stack(m) for m in rows}),
             "vendors": sorted({accelerators[m.accelerator].vendor for m in rows}),
             "architectures": sorted({m.architecture for m in rows}),
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
@@ -129,29 +149,56 @@ def calibrate(
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, chips=chips, sources=sources)
 
 
-def _list_user_residuals(validations: Sequence[CrossValidation]) -> list[FeaturedResidual]:
+def _list_user_residuals(
+    validations: Sequence[CrossValidation], models: CrossValidation
+) -> list[FeaturedResidual]:
     """Return the residuals that calibrate a user's intervals, grouped by publisher.
 
     No measurement of a user is in the fit. Residuals on left-out chips are of known publishers, and nearly no
     others are on unmeasured chips: the two effects cannot be separated, and all of it is attributed to the chip.
+    Users run the stacks of our own steps, which the fit knows: those are left out by network.
+
+    Args:
+        validations: Without each publisher, and without each chip.
+        models: Without each architecture.
     """
-    return [
-        one._replace(group=sample.measurement.origin, features={**one.features, "known publisher": 0.0})
-        for validation in validations
+    pairs = [
+        (one, sample.measurement)
+        for validation in (*validations, models)
         for one, sample in zip(validation.residuals, validation.samples, strict=True)
+        if (sample.measurement.collection == OWN) == (validation is models)
     ]
+    return [one._replace(group=m.origin, features={**one.features, "known publisher": 0.0}) for one, m in pairs]
 
 
 def complete_stacks(stacks: Mapping[str, StackCoefficients]) -> dict[str, StackCoefficients]:
-    """Return the fitted stacks with the mean of tuned ones, and XLA's with a rate of convolutions on tensor units.
+    """Return the fitted stacks with the mean of tuned ones, and those of calls by the stack that trains.
 
-    No published row of XLA has such a convolution. XLA and TensorFlow call the same library for them, so the rate
-    is that of Keras on TensorFlow.
+    No call of Keras 3 was measured: a program of XLA has the rates of a step, PyTorch those of its own modules.
     """
     found = dict(stacks) | compute_class_means(stacks, classes=("tuned",))
-    compiled, launched = (name_user_stack("keras", mode="train", compiled=choice) for choice in (True, False))
-    if {compiled, launched} <= found.keys():
-        found[compiled] = replace(found[compiled], tensor=found[launched].tensor)
+    xla = name_user_stack("keras", mode="train", compiled=True)
+    eager = name_user_stack("eager", mode="infer", compiled=False)
+    for name, alike in ((append_mode(xla, "infer"), xla), (append_mode(KERAS_TORCH, "infer"), eager)):
+        if alike in found:
+            found.setdefault(name, found[alike])
+    return found
+
+
+def complete_hosts(hosts: Mapping[str, HostCoefficients]) -> dict[str, HostCoefficients]:
+    """Return the fitted hosts with the means of classes, and Keras on PyTorch in the loop of `fit()`.
+
+    Its steps were timed alone: a loop takes what those of PyTorch's own modules do, and a call no more than it
+    dispatches.
+    """
+    found = dict(hosts) | compute_class_means(hosts)
+    if KERAS_TORCH in hosts:
+        own = hosts[KERAS_TORCH]
+        for mode, step_s in (("train", own.fixed_s), ("infer", 0.0)):
+            loop = found[append_mode("eager", mode)]
+            found[append_mode(KERAS_TORCH_LOOP, mode)] = replace(
+                loop, dispatch_s=own.dispatch_s, fixed_s=loop.fixed_s + step_s
+            )
     return found
 
 

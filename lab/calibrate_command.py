@@ -39,8 +39,8 @@ def calibrate(
       python -m lab calibrate --retrace -o /tmp/profiles
     """
     from gpuplan.offers.catalog import load_catalog
-    from gpuplan.predict.measurements import load_published_measurements
 
+    from .dataset import load_corpus
     from .recalibrate import PARTS, rebuild_profiles, write_profiles
 
     if not output.is_dir():
@@ -50,7 +50,7 @@ def calibrate(
         raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
     with _show_parts(len(PARTS)) as (part, progress):
         files = rebuild_profiles(
-            load_published_measurements(),
+            load_corpus(),
             load_catalog().accelerators,
             retrace=retrace,
             progress=progress,
@@ -107,7 +107,6 @@ def record_accuracy(profiles: Path) -> None:
 
     record = profiles / "accuracy.json"
     _run("lab", "accuracy", "--output", str(record))
-    _run("lab.keras3")
     typer.echo(f"wrote {record}", err=True)
     page = profiles.resolve().parent / "docs" / "accuracy.md"
     if page.parent.is_dir():

@@ -26,9 +26,10 @@ MEASURED = ROOT / "profiles" / "measured"
 SCHEMA = "gpuplan.device-profile/1"
 CSV_COLUMNS = (
     "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack", "step_ms", "source",
-    "input", "framework", "framework_version", "layout",
+    "input", "framework", "framework_version", "layout", "attention", "software",
 )  # fmt: skip
 FRAMEWORKS = {"jax": "jax", "torch": "pytorch"}
+FUSED_ATTENTION = ("sdpa", "flash", "fmha")  # in names of kernels of cuDNN and PyTorch
 # Facts of an environment that change while a device is measured.
 MOVING = {
     "host": ("clock_mhz", "load_1_min", "memory_available_bytes"),
@@ -214,7 +215,17 @@ def _build_csv_row(
         "framework": FRAMEWORKS[row["backend"]],
         "framework_version": packages.get(row["backend"], ""),
         "layout": "nhwc",
+        "attention": _find_attention(row),
+        "software": ", ".join([f"Keras {packages.get('keras', '')}", *told[1:2]]),
     }
+
+
+def _find_attention(row: Mapping[str, Any]) -> str:
+    """Return whether attention was one kernel, by the names of the kernels; empty where they are not known."""
+    names = [kernel["name"] for kernel in row.get("kernels", {}).get("kernels", ())]
+    if not names:
+        return ""
+    return "flash" if any(word in name for name in names for word in FUSED_ATTENTION) else "unfused"
 
 
 def _make_relative(model: str, *, folder: Path) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from gpuplan.predict.coefficients import Coefficients, FittedCoefficients
@@ -20,6 +21,7 @@ from .interval_fit import FeaturedResidual, fit_interval_model
 from .subset_fits import fit_subsets
 
 Progress = Callable[[str], None]
+Keep = Callable[[Measurement], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class CrossValidation:
         baseline_s: Times of the baselines, by name [s].
         fits: Fits without each group; the key "" is the fit on all samples.
         breakdowns: Time breakdown of each predicted step: features of its interval.
+        known_features: Features of the interval of each sample, if these are only some of the samples.
     """
 
     samples: tuple[LabelledSample, ...]
@@ -49,6 +52,7 @@ class CrossValidation:
     breakdowns: tuple[TimeBreakdown, ...]
     baseline_s: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fits: dict[str, FittedCoefficients] = field(default_factory=dict)
+    known_features: tuple[dict[str, float], ...] = ()
 
     @property
     def log_ratios(self) -> list[float]:
@@ -60,15 +64,8 @@ class CrossValidation:
         return [math.log(sample.fit_sample.step_s / time_s) for sample, time_s in pairs]
 
     def fit_without(self, measurement: Measurement, name_of: Callable[[Measurement], str]) -> FittedCoefficients:
-        """Return the fit without the group of a measurement, which need not be among the samples.
-
-        Args:
-            measurement: Any measurement.
-            name_of: Attribute by which groups were formed: family, origin.
-        """
-        names = zip(self.samples, self.groups, strict=True)
-        group = {name_of(sample.measurement): group for sample, group in names}.get(name_of(measurement))
-        return self.fits["" if group is None else group]
+        """Return the fit without the group of a measurement, see `find_group`."""
+        return self.fits[self.find_group(measurement, name_of)]
 
     def where(self, keep: Callable[[Measurement], bool]) -> CrossValidation:
         """Return the samples whose measurement passes a filter, predicted by the same fits."""
@@ -84,6 +81,7 @@ class CrossValidation:
             predicted_s=of(self.predicted_s),
             baseline_s={baseline: of(times) for baseline, times in self.baseline_s.items()},
             breakdowns=of(self.breakdowns),
+            known_features=of(self.features),
         )
 
     def predicted_by_fit_without(self, group: str) -> CrossValidation:
@@ -96,19 +94,25 @@ class CrossValidation:
             predicted_s=tuple(step.total_s for step in steps),
             breakdowns=tuple(step.breakdown for step in steps),
             baseline_s={name: tuple(times[i] for i in every) for name, times in baselines.items()},
+            known_features=(),
         )
 
-    def score(self, *, basis: str = "modelled") -> list[ScoredRow]:
-        """Return the predictions as rows, each with an interval calibrated on residuals of *other* groups."""
-        return self._score(self.predicted_s, self.features, basis=basis)
+    def score(self, *, basis: str = "modelled", judged: Keep = lambda _: True) -> list[ScoredRow]:
+        """Return the predictions as rows, each with an interval calibrated on residuals of *other* groups.
 
-    def score_baseline(self, name: str) -> list[ScoredRow]:
+        Args:
+            basis: Of the rows.
+            judged: Which of them to return; intervals are calibrated on all, as those of users are.
+        """
+        return self._score(self.predicted_s, self.features, basis=basis, judged=judged)
+
+    def score_baseline(self, name: str, *, judged: Keep = lambda _: True) -> list[ScoredRow]:
         """Return the predictions of a baseline as rows; its residuals have one scale."""
         blank = [dict.fromkeys(FEATURES, 0.0)] * len(self.samples)
-        return self._score(self.baseline_s[name], blank, basis=name)
+        return self._score(self.baseline_s[name], blank, basis=name, judged=judged)
 
     def _score(
-        self, predicted_s: Sequence[float], features: Sequence[Mapping[str, float]], *, basis: str
+        self, predicted_s: Sequence[float], features: Sequence[Mapping[str, float]], *, basis: str, judged: Keep
     ) -> list[ScoredRow]:
         residuals = self._build_residuals(predicted_s, features)
         models = {
@@ -122,12 +126,16 @@ class CrossValidation:
                 basis=basis,
             )
             for sample, mid_s, residual in zip(self.samples, predicted_s, residuals, strict=True)
+            if judged(sample.measurement)
         ]
 
     @cached_property
     def features(self) -> tuple[dict[str, float], ...]:
         """Features of the interval of each sample: what the fit without its group knows."""
-        chips, origins = (_find_groups(self, name) for name in ("chip", "origin"))
+        if self.known_features:
+            return self.known_features
+        chips, origins = (_find_groups(self, attrgetter(f"measurement.{name}")) for name in ("chip", "origin"))
+        stacks = _find_groups(self, attrgetter("fit_sample.stack"))
         found = []
         columns = (self.samples, self.groups, self.breakdowns, self.predicted_s)
         for sample, group, breakdown, step_s in zip(*columns, strict=True):
@@ -140,6 +148,7 @@ class CrossValidation:
                 step_s=step_s,
                 chip_year=sample.fit_sample.year,
                 is_chip_measured=bool(chips[m.chip] - {group}),
+                is_stack_measured=bool(stacks[sample.fit_sample.stack] - {group}),
                 software_year=sample.fit_sample.software_year,
                 is_publisher_known=bool(origins[m.origin] - {group}),
             )
@@ -157,16 +166,27 @@ class CrossValidation:
         columns = zip(self._compute_log_ratios(predicted_s), self.groups, features, strict=True)
         return [FeaturedResidual(*row) for row in columns]
 
-    def fit_intervals(self) -> IntervalModel:
-        """Return the intervals for an unseen group."""
-        return fit_interval_model(self.residuals)
+    def fit_intervals(self, *, without: str = "") -> IntervalModel:
+        """Return the intervals for an unseen group, from the residuals of all groups but one."""
+        residuals = self.residuals
+        return fit_interval_model([one for one in residuals if one.group != without] or residuals)
+
+    def find_group(self, measurement: Measurement, name_of: Callable[[Measurement], str]) -> str:
+        """Return the group of a measurement, which need not be among the samples; "" if it is in none.
+
+        Args:
+            measurement: Any measurement.
+            name_of: Attribute by which groups were formed: family, origin.
+        """
+        names = zip(self.samples, self.groups, strict=True)
+        return {name_of(sample.measurement): group for sample, group in names}.get(name_of(measurement), "")
 
 
-def _find_groups(validation: CrossValidation, name: str) -> dict[str, set[str]]:
-    """Return the groups in which each chip or publisher occurs."""
+def _find_groups(validation: CrossValidation, name_of: Callable[[LabelledSample], str]) -> dict[str, set[str]]:
+    """Return the groups in which each chip, publisher or stack occurs."""
     found: dict[str, set[str]] = {}
     for sample, group in zip(validation.samples, validation.groups, strict=True):
-        found.setdefault(getattr(sample.measurement, name), set()).add(group)
+        found.setdefault(name_of(sample), set()).add(group)
     return found
 
 

@@ -9,11 +9,13 @@ from importlib import resources
 from pathlib import Path
 
 from gpuplan.errors import UsageError, near_names_hint
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.executed_ops import Execution, find_measured_execution
 from gpuplan.predict.kernel_table import KernelTable
+from gpuplan.predict.library_kernels import is_by_xla
 from gpuplan.predict.measured_run import TracedRun, build_fit_sample, build_traced_run, load_measured_workload
-from gpuplan.predict.measurements import Measurement, read_measurements
+from gpuplan.predict.measurements import OWN, Measurement, load_published_measurements, read_measurements
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.workload.model import Workload
 
@@ -68,7 +70,11 @@ def trace_runs(
     known = load_store() if known is None else dict(known)
     missing = [m for m in measurements if build_run_key(m) not in known]
     workloads = trace_workloads(missing, progress=progress)
-    return known | {build_run_key(m): build_traced_run(m, workloads[_key(m)]) for m in missing}
+    chips = load_catalog().accelerators
+    return known | {
+        build_run_key(m): build_traced_run(m, workloads[_key(m)], chips[m.accelerator] if is_by_xla(m) else None)
+        for m in missing
+    }
 
 
 def build_samples(
@@ -113,6 +119,16 @@ def _find_accelerator(m: Measurement, accelerators: Mapping[str, Accelerator]) -
             hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
         )
     return accelerator
+
+
+def load_corpus() -> tuple[Measurement, ...]:
+    """Return the published measurements, and the steps of Keras 3 that were timed for this project."""
+    return (*load_published_measurements(), *load_own_measurements())
+
+
+def load_own_measurements() -> tuple[Measurement, ...]:
+    """Return the steps of Keras 3 that were timed for this project, with the time of each step alone."""
+    return read_measurements(Path(str(resources.files("gpuplan.profiles"))) / "measured" / f"{OWN}.csv")
 
 
 def read_published_file(name: str) -> tuple[Measurement, ...]:

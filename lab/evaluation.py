@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.measurements import Measurement, load_published_measurements
+from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow
 
 from .calibrate import (
@@ -18,11 +18,11 @@ from .calibrate import (
     select_single_gpu_rows,
 )
 from .cross_validation import CrossValidation, LabelledSample, cross_validate
-from .dataset import build_samples
+from .dataset import build_samples, load_corpus
 from .extrapolation import (
-    model_pairs,
     predict_inference,
     predict_new_accelerators,
+    score_devices,
     select_inference_rows,
     select_multi_gpu_rows,
     select_tpu_rows,
@@ -38,8 +38,8 @@ Keep = Callable[[Measurement], bool]
 
 
 def judged_rows() -> list[Measurement]:
-    """Return the published rows that the model is fitted to and judged on: steps and calls of one GPU."""
-    return select_single_gpu_rows(load_published_measurements())
+    """Return the rows that the model is fitted to and judged on: steps and calls of one GPU."""
+    return select_single_gpu_rows(load_corpus())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +67,21 @@ class HeldOutPredictions:
 def _predicted(
     validation: CrossValidation | None, *, basis: str, judged: Keep = lambda _: True
 ) -> HeldOutPredictions:
-    """Return the predictions of rows that are judged, with intervals made of the errors on such rows."""
+    """Return the predictions of rows that are judged, with intervals made of the errors on all rows."""
     if validation is None:
         return HeldOutPredictions()
-    ours = validation.where(judged)
-    baselines = {name: tuple(ours.score_baseline(name)) for name in ours.baseline_s}
+    baselines = {name: tuple(validation.score_baseline(name, judged=judged)) for name in validation.baseline_s}
     pool = tuple(sample.measurement for sample in validation.samples)
-    return HeldOutPredictions(rows=tuple(ours.score(basis=basis)), baselines=baselines, pool=pool)
+    rows = tuple(validation.score(basis=basis, judged=judged))
+    return HeldOutPredictions(rows=rows, baselines=baselines, pool=pool)
 
 
 def _predicted_without(validation: CrossValidation, chip: str) -> HeldOutPredictions:
     """Return the predictions of what was run on a chip, wherever it was run, by the fit without that chip."""
     ran = {build_workload_key(e.measurement) for e in validation.samples if e.measurement.chip == chip}
     found = validation.predicted_by_fit_without(chip)
-    return _predicted(found, basis="datasheet", judged=lambda m: is_training(m) and build_workload_key(m) in ran)
+    ours = found.where(lambda m: is_training(m) and build_workload_key(m) in ran)
+    return _predicted(ours, basis="datasheet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,27 +227,28 @@ class Evaluator:
         return pair_measurements(self.corpus, self.accelerators)[0]
 
     @cached_property
-    def modelled_pairs(self) -> list[ScalingPair]:
-        """Steps on several GPUs, each with what fits without its publisher say of the step on one."""
-        rows = select_multi_gpu_rows(self.corpus)
-        if self.source_held_out is None or not rows:
-            return []
-        return model_pairs(
-            self.source_held_out, rows, self.accelerators, name_of=lambda m: m.origin, progress=self.progress
-        )
+    def devices_without_source(self) -> HeldOutPredictions:
+        """Predictions of steps on several GPUs that average gradients, from the modelled step on one.
 
-    def scaling_without_source(
-        self, forms: Container[ExchangeForm], *, end_to_end: bool = False
-    ) -> HeldOutPredictions:
+        The rule of thumb is that of perfect scaling. No row of the publisher is in either fit.
+        """
+        rows, validation = select_multi_gpu_rows(self.corpus), self.source_held_out
+        pairs = [pair for pair in self.pairs if pair.form == "all_reduce"]
+        if validation is None or not rows or len({pair.measurement.origin for pair in pairs}) < 2:
+            return HeldOutPredictions()
+        self.progress("several devices, end to end")
+        scored, perfect = score_devices(validation, rows, self.accelerators, scaling=pairs, progress=self.progress)
+        pool = tuple(row.measurement for row in scored)
+        return HeldOutPredictions(rows=tuple(scored), baselines={"perfect_scaling": tuple(perfect)}, pool=pool)
+
+    def scaling_without_source(self, forms: Container[ExchangeForm]) -> HeldOutPredictions:
         """Predict steps on several devices, each publisher left out in turn.
 
         The rule of thumb is that of perfect scaling: the step takes as long as on one device.
 
         Args:
             forms: Of exchange that are looked at.
-            end_to_end: Begin at the modelled step on one device, not at the published one.
         """
-        beside = self.modelled_pairs if end_to_end else self.pairs
         rows: list[ScoredRow] = []
         perfect: list[ScoredRow] = []
         for form in sorted({pair.form for pair in self.pairs if pair.form in forms}):
@@ -254,9 +256,8 @@ class Evaluator:
             if len({pair.measurement.origin for pair in pairs}) < 2:
                 continue
             self.progress(f"several devices, {form}")
-            judged = [pair for pair in beside if pair.form == form]
-            validation = cross_validate_scaling(pairs, group_of=lambda m: m.origin, judged=judged)
+            validation = cross_validate_scaling(pairs)
             rows += [replace(row, basis="modelled") for row in validation.score()]
-            perfect += replace(validation, predicted_s=tuple(pair.single_s for pair in judged)).score()
+            perfect += replace(validation, predicted_s=tuple(pair.single_s for pair in pairs)).score()
         pool = tuple(row.measurement for row in rows)
         return HeldOutPredictions(rows=tuple(rows), baselines={"perfect_scaling": tuple(perfect)}, pool=pool)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuplan.plan.accuracy import require_settings
-from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.measurements import OWN, Measurement
 
 from .evaluation import Evaluator, HeldOutPredictions
 
@@ -40,8 +40,16 @@ def _is_profet(m: Measurement) -> bool:
     return m.collection == PROFET
 
 
+def _is_own(m: Measurement) -> bool:
+    return m.collection == OWN
+
+
+def _is_published(m: Measurement) -> bool:
+    return m.collection != OWN
+
+
 def _is_transformer(m: Measurement) -> bool:
-    return m.family in TRANSFORMERS
+    return m.family in TRANSFORMERS and _is_published(m)
 
 
 def _has_known_stack(m: Measurement) -> bool:
@@ -50,6 +58,16 @@ def _has_known_stack(m: Measurement) -> bool:
 
 def _is_one_host(m: Measurement) -> bool:
     return m.devices in (2, 4, 8) and m.hosts == 1
+
+
+def keeps_global_batch(corpus: Iterable[Measurement]) -> Callable[[Measurement], bool]:
+    """Return whether a step's batch over all devices is one that the same publisher ran on one device, too."""
+
+    def work(m: Measurement) -> tuple[object, ...]:
+        return (m.collection, m.model, m.accelerator, m.precision, m.compiled, m.batch_size * m.devices)
+
+    singles = {work(m) for m in corpus if m.mode == "train" and m.devices == 1}
+    return lambda m: work(m) in singles
 
 
 def _from_datasheets(evaluator: Evaluator) -> HeldOutPredictions:
@@ -90,7 +108,21 @@ SETTINGS: dict[str, EvaluationSetting] = {
             title="Every row, architecture left out",
             protocol="Every single-device training row, predicted by coefficients fitted on the rows of all "
             "other architectures; those with few rows are left out several at a time.",
-            predict=lambda evaluator: evaluator.without_architecture,
+            predict=lambda evaluator: evaluator.without_architecture.where(_is_published),
+        ),
+        EvaluationSetting(
+            name="keras3",
+            title="Keras 3, architecture left out",
+            protocol="Every step of Keras 3 that was timed for this project, predicted by coefficients fitted on "
+            "the rows of all other architectures, published and our own.",
+            predict=lambda evaluator: evaluator.without_architecture.where(_is_own),
+        ),
+        EvaluationSetting(
+            name="keras3-accelerator",
+            title="Keras 3, accelerator left out",
+            protocol="The same steps, predicted from the datasheet by coefficients fitted on the rows of all "
+            "other chips: with one chip measured, on published rows alone.",
+            predict=lambda evaluator: evaluator.without_accelerator.where(_is_own),
         ),
         EvaluationSetting(
             name="source",
@@ -174,8 +206,15 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="The rows of averaged gradients once more, and those without a published step on one device: "
             "the step on one is predicted by coefficients, and what several devices add by constants, both fitted "
             "on the rows of all other publishers.",
-            predict=lambda evaluator: evaluator.scaling_without_source(("all_reduce",), end_to_end=True).where(
-                _is_one_host
+            predict=lambda evaluator: evaluator.devices_without_source.where(_is_one_host),
+        ),
+        EvaluationSetting(
+            name="devices-strong",
+            title="The batch of one device shared by 2, 4 or 8, source left out",
+            protocol="Of these rows, those whose global batch the same publisher also ran on one device: what "
+            "sharing a batch gains, as gpuplan does by default.",
+            predict=lambda evaluator: evaluator.devices_without_source.where(_is_one_host).where(
+                keeps_global_batch(evaluator.corpus)
             ),
         ),
         EvaluationSetting(

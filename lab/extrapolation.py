@@ -6,15 +6,18 @@ fit that predicts a row has seen nothing of what is left out with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.accelerator_limits import find_release_year
-from gpuplan.predict.intervals import IntervalModel, TimeBreakdown, compute_features
+from gpuplan.predict.data_parallel import ratio_scale
+from gpuplan.predict.intervals import IntervalModel, TimeBreakdown, compute_features, interval_around
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.run_config import find_wait_factor
 from gpuplan.predict.scores import ScoredRow
+from gpuplan.units import Interval
 
 from .cross_validation import CrossValidation, cross_validate_baselines, predict_sample_s
 from .dataset import build_samples
@@ -47,6 +50,10 @@ def select_tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
 
 def _family(m: Measurement) -> str:
     return m.family
+
+
+def _origin(m: Measurement) -> str:
+    return m.origin
 
 
 def predict_inference(
@@ -99,6 +106,66 @@ def model_pairs(
         for e in samples
     }
     return pair_measurements(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
+
+
+def score_devices(
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    scaling: Sequence[ScalingPair],
+    progress: Progress,
+) -> tuple[list[ScoredRow], list[ScoredRow]]:
+    """Predict steps on several devices by fits without their publisher, and by perfect scaling of the same step.
+
+    Intervals are those of users (`extend_step`): of the step on one device, and of what several devices add.
+
+    Args:
+        validation: Fits without each publisher.
+        rows: Training steps on several devices.
+        accelerators: The catalog's, by name.
+        scaling: Published pairs, which several devices are fitted on without each row's publisher.
+        progress: Is told what is being done.
+    """
+    samples = build_samples(rows, accelerators, progress=progress)
+    steps = [model_step(e.fit_sample, validation.fit_without(e.measurement, _origin)) for e in samples]
+    groups = [validation.find_group(e.measurement, _origin) for e in samples]
+    singles = CrossValidation(
+        samples=tuple(samples),
+        groups=tuple(groups),
+        predicted_s=tuple(step.total_s for step in steps),
+        breakdowns=tuple(step.breakdown for step in steps),
+    )
+    models = {group: validation.fit_intervals(without=group) for group in set(groups)}
+    around = {
+        id(sample.measurement): models[group].compute_interval(step.total_s, features)
+        for sample, group, step, features in zip(samples, groups, steps, singles.features, strict=True)
+    }
+    judged = pair_measurements(rows, accelerators, single_s_of=lambda m: around[id(m)].mid)[0]
+    judged = [pair for pair in judged if pair.form in {one.form for one in scaling}]
+    found, published = cross_validate_scaling(scaling, judged=judged), cross_validate_scaling(scaling)
+    ends = {group: published.interval(without=group) for group in set(found.groups)}
+    scored, perfect = [], []
+    for pair, mid_s, group in zip(judged, found.predicted_s, found.groups, strict=True):
+        one = around[id(pair.measurement)]
+        times = combine_intervals(one, mid_s, ends[group])
+        scored.append(ScoredRow(measurement=pair.measurement, predicted_s=times, basis="modelled"))
+        perfect.append(ScoredRow(measurement=pair.measurement, predicted_s=one, basis="perfect_scaling"))
+    return scored, perfect
+
+
+def combine_intervals(one: Interval, mid_s: float, ends: tuple[float, float]) -> Interval:
+    """Return the interval of a step on several devices: squares of log widths add up, as in `extend_step`.
+
+    Args:
+        one: The step on one device [s].
+        mid_s: The step on several [s].
+        ends: Of the log of their ratio, over its scale [-].
+    """
+    shortest, longest = (end * ratio_scale(mid_s / one.mid) for end in ends)
+    below = math.hypot(math.log(one.mid / one.low), min(shortest, 0.0))
+    above = math.hypot(math.log(one.high / one.mid), max(longest, 0.0))
+    return interval_around(mid_s, -below, above)
 
 
 def predict_new_accelerators(

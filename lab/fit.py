@@ -7,6 +7,7 @@ run away, and each mean towards a physical starting point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -55,6 +56,7 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     launches = np.array([count_dispatches(sample.table, compiled=sample.compiled) for sample in samples])
     input_bytes = np.array([sample.input_bytes for sample in samples])
     pressure = np.array([sample.pressure for sample in samples])
+    looped = np.array([float(sample.looped) for sample in samples])
     years = np.array([sample.software_year for sample in samples])[segment]
     chip_years = np.array([sample.year for sample in samples])[segment]
 
@@ -71,7 +73,7 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
                 launches=launches,
                 input_bytes=input_bytes,
                 pressure=pressure,
-                host=host,
+                host=replace(host, fixed_s=host.fixed_s * looped),
                 shared=per_case,
                 xp=jnp,
             )
@@ -95,6 +97,7 @@ def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> F
 
     layout = VectorLayout.of(samples)
     columns = np.array([layout.columns(sample) for sample in samples])
+    parents = np.array([layout.parent_columns(sample) for sample in samples])
     eras = np.array([era_sign(sample.year) for sample in samples])
     gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
     measured = np.log([sample.step_s for sample in samples])
@@ -104,7 +107,9 @@ def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> F
         evaluate = log_steps or compile_log_step(samples)
 
         def local(logs: Any) -> Any:
-            found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
+            found = logs[: len(RANGES), None] + sum(
+                np.where(of >= 0, logs[of], 0.0).T for of in (columns, parents)
+            )
             found[: len(ERA_SPREAD_LOG)] += logs[gains, None] * eras
             return found
 
@@ -116,7 +121,7 @@ def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> F
             value, slopes = evaluate(local(logs))
             bend = soften_slope(value - measured, scale=ROBUST_LOG)
             local_slopes = slopes.T * bend[:, None]
-            matrix = scatter_slopes(local_slopes, columns, layout.size)
+            matrix = scatter_slopes(local_slopes, (columns, parents), layout.size)
             matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
             pull = soften_slope((logs - start) / spread, scale=robust) * robust / spread
             return np.vstack([matrix, np.diag(pull)])
@@ -185,14 +190,15 @@ def compile_log_step(samples: Sequence[FitSample]) -> LogSteps:
     return log_steps
 
 
-def scatter_slopes(local_slopes: Any, columns: Any, size: int) -> Any:
-    """Return the matrix of slopes to the whole vector of logs: means first, then each case's own additions."""
+def scatter_slopes(local_slopes: Any, additions: Sequence[Any], size: int) -> Any:
+    """Return the matrix of slopes to the whole vector of logs: means first, then what is added to each case."""
     import numpy as np
 
     matrix = np.zeros((len(local_slopes), size))
     matrix[:, : len(RANGES)] = local_slopes
-    rows, locals_ = np.nonzero(columns >= 0)
-    matrix[rows, columns[rows, locals_]] = local_slopes[rows, locals_]
+    for columns in additions:
+        rows, locals_ = np.nonzero(columns >= 0)
+        matrix[rows, columns[rows, locals_]] = local_slopes[rows, locals_]
     return matrix
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from gpuplan.files import write_atomically
 from gpuplan.predict.executed_ops import CORES_PER_CHIP, list_array_sweeps
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel
-from gpuplan.predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms
+from gpuplan.predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms, is_by_xla
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import Measurement
 
@@ -32,6 +32,7 @@ def build_run_key(m: Measurement) -> str:
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
     passes = m.accumulation or 1
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
+    where += f" on {m.accelerator}" if is_by_xla(m) else ""  # what XLA fuses depends on the chip
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     persistent = " persistent" if has_persistent_norms(m) else ""
     fused = " flash" if m.has_fused_attention else ""
@@ -53,11 +54,12 @@ def _row(kernel: Kernel) -> list[Any]:
         kernel.batch,
         int(kernel.winograd),
         int(kernel.streamed),
+        *([1] if kernel.serial else []),
     ]
 
 
 def _kernel(row: Sequence[Any]) -> Kernel:
-    category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd, streamed = row
+    category, dtype, count, flops, bytes_moved, m, n, k, batch, winograd, streamed, *serial = row
     return Kernel(
         category=CATEGORIES[category],
         dtype=dtype,
@@ -70,6 +72,7 @@ def _kernel(row: Sequence[Any]) -> Kernel:
         batch=batch,
         winograd=bool(winograd),
         streamed=bool(streamed),
+        serial=bool(serial),
     )
 
 

@@ -9,7 +9,7 @@ from gpuplan.render.accuracy import format_percent, format_signed_percent
 from gpuplan.render.output import Column
 from gpuplan.units import GIB
 
-from .summary import TITLE, format_choice, format_expectations, format_summary
+from .summary import TITLE, format_choice, format_classes, format_expectations, format_summary, format_uses
 
 Scores = Mapping[str, Any]
 
@@ -23,19 +23,20 @@ this page is made by:
 
 ```sh
 python -m lab accuracy --output profiles/accuracy.json             # compute every setting and record it: an hour
-python -m lab.keras3                                               # the same for Keras 3 on an H200
 python -m lab accuracy --recorded --markdown > docs/accuracy.md    # this page, from the records
 python -m lab.figure                                               # its figure
 ```
 """
 
 
-def format_accuracy_page(settings: Mapping[str, Scores], keras3: Mapping[str, Scores]) -> str:
+def format_accuracy_page(settings: Mapping[str, Scores]) -> str:
     """Format the scores as a Markdown page for readers of predictions, deterministically."""
     return "\n".join(
         [
             TITLE,
-            format_expectations(settings, keras3),
+            format_expectations(settings),
+            format_uses(settings),
+            format_classes(settings),
             format_choice(settings["all"]),
             format_summary(settings),
             SOURCES,

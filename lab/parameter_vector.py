@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gpuplan.predict.coefficients import FittedCoefficients, era_sign, field_names
 
-from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING
+from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, CoefficientGroup
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
@@ -74,9 +74,32 @@ class VectorLayout:
             if not group.name:
                 columns += [-1] * width
                 continue
-            own = self.first(group.name) + self.members[group.name].index(getattr(sample, group.name)) * width
-            columns += range(own, own + width)
+            columns += self.columns_of(group, getattr(sample, group.name))
         return columns
+
+    def columns_of(self, group: CoefficientGroup, member: str) -> range:
+        """Return the columns of a member's deviations, in the order of the group's coefficients."""
+        width = len(group.ranges)
+        own = self.first(group.name) + self.members[group.name].index(member) * width
+        return range(own, own + width)
+
+    def parent_columns(self, sample: CoefficientKeys) -> list[int]:
+        """Return the column of the deviation of the member's parent for each coefficient; -1 if there is none."""
+        return [
+            column
+            for group in GROUPS
+            for column in self.parents_of(group, getattr(sample, group.name) if group.name else "")
+        ]
+
+    def parents_of(self, group: CoefficientGroup, member: str) -> list[int]:
+        """Return the column of each coefficient of a member's parent; -1 where there is none among the cases."""
+        parents = group.parents.get(member, {})
+        return [
+            self.columns_of(group, parents[name])[i]
+            if parents.get(name) in self.members.get(group.name, ())
+            else -1
+            for i, name in enumerate(group.ranges)
+        ]
 
 
 def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
@@ -84,7 +107,9 @@ def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
     import numpy as np
 
     logs = np.log(np.array(RANGES))
-    spreads = [np.tile(group.spreads_log, len(layout.members[group.name])) for group in GROUPS if group.name]
+    spreads = [
+        group.spreads_log(member) for group in GROUPS if group.name for member in layout.members[group.name]
+    ]
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
     low = np.concatenate([logs[:, 1], np.full(extra, -2.0)])
@@ -124,9 +149,9 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
         mean = logs[mean_at : mean_at + width]
         mean_at += width
         named = {"": _named(group.kind, np.exp(mean))}
-        for number, member in enumerate(layout.members.get(group.name, ())):
-            start = layout.first(group.name) + number * width
-            own = mean + logs[start : start + width]
+        for member in layout.members.get(group.name, ()):
+            parents = np.array(layout.parents_of(group, member))
+            own = mean + logs[list(layout.columns_of(group, member))] + np.where(parents >= 0, logs[parents], 0.0)
             if group.name == "generation":
                 own = own + gains * era_sign(layout.years[member])
             named[member] = _named(group.kind, np.exp(own))

@@ -7,6 +7,7 @@ orders of magnitude. The data decides within the bounds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuplan.predict.coefficients import (
@@ -16,6 +17,7 @@ from gpuplan.predict.coefficients import (
     StackCoefficients,
     field_names,
 )
+from gpuplan.predict.run_config import KERAS_TORCH
 
 StartAndBounds = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
@@ -37,6 +39,8 @@ class CoefficientGroup:
         surer_log: Prior spread of the mean around its start, where that is known better than `PRIOR_LOG` says.
         odd: Coefficients that a single member may be odd in: beyond `ROBUST_SPREADS` prior spreads its deviation
             counts linearly, so that it does not move the mean. In all others it counts squared.
+        parents: Member -> coefficient -> the member around which its own lies, where that is not the mean.
+        own_log: Member -> coefficient -> prior spread of this member, where it differs from the others'.
     """
 
     name: str
@@ -48,16 +52,18 @@ class CoefficientGroup:
     closer_log: dict[str, float] = field(default_factory=dict)
     surer_log: dict[str, float] = field(default_factory=dict)
     odd: frozenset[str] = frozenset()
+    parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    own_log: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def priors_log(self) -> list[float]:
         """Prior spread of the mean, by coefficient in order."""
         return [self.surer_log.get(name, PRIOR_LOG) for name in self.ranges]
 
-    @property
-    def spreads_log(self) -> list[float]:
-        """Prior spread of a member, by coefficient in order."""
-        return [self.closer_log.get(name, self.spread_log) for name in self.ranges]
+    def spreads_log(self, member: str) -> list[float]:
+        """Return the prior spread of a member, by coefficient in order."""
+        spreads = {**self.closer_log, **self.own_log.get(member, {})}
+        return [spreads.get(name, self.spread_log) for name in self.ranges]
 
     @property
     def robust_spreads(self) -> list[float]:
@@ -79,16 +85,17 @@ GROUPS = (
             "dot_tensor": (0.75, 0.4, 1.0), "winograd_gain": (2.25, 1.0, 4.0), "stream": (0.75, 0.2, 1.0),
             "pool": (0.75, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (4e-6, 5e-7, 2e-5),
             "step_latency_s": (4e-7, 2e-8, 4e-6), "filter_passes": (10.0, 0.5, 60.0),
-            "array_passes": (1.0, 0.05, 8.0),
+            "array_passes": (1.0, 0.05, 8.0), "atomics": (9.0, 0.5, 64.0),
         },
         0.3,
         # One library family serves all of them; NVIDIA's guides show 0.6 to 0.8 of the peak for large products
         # on V100 as on A100, of twice its density ("Matrix Multiplication Background User's Guide", figures 2 to
-        # 7). The gap between two
-        # kernels is the driver's and the scheduler's, and an algorithm's transforms are the same everywhere.
+        # 7). The gap between two kernels is the driver's and the scheduler's, transforms are the same everywhere.
+        # Latencies of caches differ by a factor of two and more (Jia et al., table 3.1). An address takes one
+        # atomic addition a clock (NVIDIA, "Kepler GK110", 2012), a filter of 3 x 3 has nine.
         dict.fromkeys(("stream", "pool", "irregular"), 0.15) | dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv", "conv_wgrad", "dot", "winograd_gain"), 0.1
-        ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15},
+        ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15, "step_latency_s": 0.6},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2},
         odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),
@@ -101,7 +108,7 @@ GROUPS = (
             "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
             "clock_headroom": (1.6, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0), "l2_reuse": (0.3, 0.01, 0.95),
             "pressure_slope": (0.5, 0.01, 3.0), "tensor_per_year": (1.0, 0.8, 1.3),
-            "scalar_per_year": (1.0, 0.8, 1.3),
+            "scalar_per_year": (1.0, 0.8, 1.3), "serial": (1.0, 0.3, 4.0),
         },
         0.0,
         # Of the three densities of tensor units that were measured, a chip that is left out takes away an end.
@@ -115,7 +122,7 @@ GROUPS = (
         surer_log={
             "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "pressure_slope": 0.3,
             "clock_headroom": 0.15, "tensor_per_year": 0.1, "scalar_per_year": 0.1, "inline_ecc": 0.05,
-            "host_sharpness": 0.3,
+            "host_sharpness": 0.3, "serial": 0.5,
         },
     ),
     CoefficientGroup(
@@ -130,6 +137,12 @@ GROUPS = (
         {"launch": 0.7},
         # Factors relative to the mean of all stacks, which is therefore 1.
         surer_log=dict.fromkeys(("contraction", "tensor", "stream", "launch"), 0.01),
+        # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it.
+        parents={
+            "xla": {"tensor": "tensorflow2 keras"},
+            KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), "pytorch eager"),
+        },
+        own_log={"xla": {"tensor": 0.1}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1)},
     ),
     CoefficientGroup(
         "host",
@@ -139,6 +152,9 @@ GROUPS = (
             "feed_bytes_per_s": (4e9, 3e8, 1e11),
         },
         0.4,
+        # Keras takes time beside that PyTorch's modules do not: for metrics, and in Python for each variable.
+        parents={KERAS_TORCH: dict.fromkeys(field_names(HostCoefficients), "pytorch eager")},
+        own_log={KERAS_TORCH: {"fixed_s": 1.0}},
     ),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from .multi_device.data import find_packaged_facts, index_scaling_facts, pair_me
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import error_model_to_json, fit_error_model
 
-FORMAT = "gpuplan.efficiency/9"
+FORMAT = "gpuplan.efficiency/10"
 Progress = Callable[[str], None]
 
 # Files by what they hold, in the order in which they depend on one another.

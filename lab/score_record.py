@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpuplan.errors import UsageError
-from gpuplan.predict.measurements import SOFTWARE
+from gpuplan.predict.measurements import OWN, SOFTWARE
 
 FORMAT = "gpuplan.accuracy-record/1"
 DIGITS = 4  # significant ones: enough to compare, and the same on most machines
@@ -51,7 +51,9 @@ def inputs_fingerprint() -> str:
         if file.name.endswith(".csv") and not file.name.startswith(("left_out", *UNSCORED))
     ]
     digest = hashlib.sha256()
-    for file in [*sorted(files, key=lambda file: file.name), profiles / SOFTWARE, profiles / "efficiency.json"]:
+    own = profiles / "measured" / f"{OWN}.csv"
+    others = [own, profiles / SOFTWARE, profiles / "efficiency.json"]
+    for file in [*sorted(files, key=lambda file: file.name), *others]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -38,9 +38,11 @@ EXPECTATIONS: Mapping[str, tuple[str, str]] = {
     "on an A100, 40 GB": ("accelerator", "A100-40GB"),
     "on an H100 (SXM)": ("accelerator", "H100-SXM"),
 }
-BACKENDS: Mapping[str, str] = {
-    "jax": "Keras 3 on JAX, on an H200 (its slow kernels were found in these steps)",
-    "pytorch": "Keras 3 on PyTorch, there (the host's times are from these)",
+# Settings of our own steps, all on an H200, and stacks in them.
+OWN: Mapping[str, tuple[str, str]] = {
+    "Keras 3 on JAX, the network left out": ("keras3", "xla"),
+    "Keras 3 on JAX, the chip left out": ("keras3-accelerator", "xla"),
+    "Keras 3 on PyTorch, the network left out": ("keras3", "pytorch keras"),
 }
 # Settings that are one row each, of training on one device.
 WHOLE: Mapping[str, str] = {
@@ -70,6 +72,27 @@ TOP = f"""\
 | --- | --: | --: | --: | --: | --: | --: |
 """
 
+USE_TITLE = """\
+## By what you run
+
+Training on one device, by backend, kind of network and chip: the median error, the share inside the 80 % interval,
+and the number of steps. On TensorFlow the publisher was left out, on JAX and PyTorch the network, of steps that
+were timed for this project. Where nothing was measured, expect what the table above says of a chip that was never
+measured; two minutes of [`gpuplan profile`](profile.md) make it better.
+
+"""
+CLASS_TITLE = """\
+## By class
+
+The publisher left out: median error, share inside the 80 % interval, how wide it is (the median of high over low),
+and rows, in each class of 30 or more.
+
+"""
+FEWEST = 30
+USERS = ("Keras 3 on JAX", "Keras on TensorFlow", "Keras 3 on PyTorch")
+NETWORKS = ("convolutional", "transformer", "recurrent", "diffusion")
+CHIPS = ("T4", "V100", "L4", "A100", "H100", "H200")
+
 READING = """
 Each row hides something from the fit and predicts it: *the publisher* shows what to expect on measurements by
 someone new, *the chip* what to expect on a new accelerator. An error is |predicted / measured - 1|. Half of the
@@ -79,15 +102,14 @@ is the smallest median error of scaling by peak FLOP/s, by memory bandwidth, by 
 """
 
 
-def format_expectations(settings: Mapping[str, Scores], keras3: Mapping[str, Scores]) -> str:
+def format_expectations(settings: Mapping[str, Scores]) -> str:
     """Format what to expect by what one runs, as a Markdown table.
 
     Args:
         settings: The record of all settings.
-        keras3: Scores of each backend of Keras 3, timed for this project.
     """
     rows = {label: _find_scores(settings, *named) for label, named in EXPECTATIONS.items()}
-    rows |= {label: [keras3[name], None, None] for name, label in BACKENDS.items()}
+    rows |= {label: [settings[setting]["by_stack"][name], None, None] for label, (setting, name) in OWN.items()}
     rows |= {label: [settings[name]["summary"], None, None] for name, label in WHOLE.items()}
     lines = [["you run", *COLUMNS], ["---", *["--:"] * len(COLUMNS)]]
     lines += [[label, *map(_format_expectation, cells)] for label, cells in rows.items()]
@@ -105,6 +127,34 @@ def _format_expectation(summary: Scores | None) -> str:
         return UNKNOWN
     text = f"**{100 * summary['median_ape']:.0f} %** · {100 * summary['coverage_80']:.0f} % · {summary['n']:,}"
     return text.replace(" ", "\u00a0")  # one line of the page
+
+
+def format_uses(settings: Mapping[str, Scores]) -> str:
+    """Format what to expect by backend, kind of network and chip, as Markdown."""
+    found = {**settings["source"]["by_use"], **settings["keras3"]["by_use"]}
+    lines = [["you run", "network", *CHIPS], ["---", "---", *["--:"] * len(CHIPS)]]
+    for user in USERS:
+        for network in NETWORKS:
+            cells = (found.get(f"{user}, {network}, {chip}") for chip in CHIPS)
+            lines.append([user, network, *(_format_expectation(one) if one else "not measured" for one in cells)])
+    return USE_TITLE + "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def format_classes(settings: Mapping[str, Scores]) -> str:
+    """Format errors and intervals by class, as Markdown."""
+    titles = {"training, 1 device": "source", "inference": "inference-source"}
+    found = [settings[name]["by_class"] for name in titles.values()]
+    names = sorted({name for one in found for name, scores in one.items() if scores["n"] >= FEWEST})
+    lines = [["class", *titles], ["---", *["--:"] * len(titles)]]
+    lines += [[name, *(_format_class(one.get(name)) for one in found)] for name in names]
+    return CLASS_TITLE + "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _format_class(scores: Scores | None) -> str:
+    if scores is None or scores["n"] < FEWEST:
+        return UNKNOWN
+    shares = f"**{100 * scores['median_ape']:.0f} %** · {100 * scores['coverage_80']:.0f} %"
+    return f"{shares} · {scores['width']:.2f} · {scores['n']:,}".replace(" ", "\u00a0")
 
 
 def format_choice(scores: Scores) -> str:

@@ -24,8 +24,8 @@ def build_synthetic_coefficients() -> Coefficients:
         measured_log=0.05,
         intervals=IntervalModel(intercept=-2.0, slopes=dict.fromkeys(FEATURES, 0.1), low=-1.3, high=1.3),
         fitted_on={
-            "runs": ["T4 float32"], "chips": ["T4"], "vendors": ["NVIDIA"], "architectures": [], "sources": {},
-            "rows": 1,
+            "runs": ["T4 float32"], "chips": ["T4"], "stacks": ["tensorflow2 keras"], "vendors": ["NVIDIA"],
+            "architectures": [], "sources": {}, "rows": 1,
         },
     )  # fmt: skip
 

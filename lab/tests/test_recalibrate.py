@@ -71,7 +71,7 @@ def test_the_packaged_index_is_of_the_packaged_rows() -> None:
     corpus = load_published_measurements()
     index = build_measured_index(corpus, load_store())
     assert index == json.loads((PROFILES / "measured_steps.json").read_text())
-    assert {m.collection for m in corpus if is_plain_fit(m)} == {"profet_keras_aws"}
+    assert {m.collection for m in corpus if is_plain_fit(m)} == {"profet_keras_aws", "profet_mobilenet"}
 
 
 def test_the_packaged_kernels_and_gradients_come_out_again() -> None:

@@ -12,7 +12,7 @@ from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
 from ..predict.accelerator_limits import runs_tf32_by_default
 from ..predict.collectives import scale_to_devices
-from ..predict.keras_defaults import STEP_S, choose_attention
+from ..predict.keras_defaults import choose_attention
 from ..predict.measured_run import (
     FitSample,
     build_fit_sample,
@@ -23,7 +23,7 @@ from ..predict.measured_run import (
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.modelled_step import predict_step
 from ..predict.predictor import Predictor
-from ..predict.run_config import KERAS_TORCH, find_software_year, find_wait_factor, name_user_run
+from ..predict.run_config import find_software_year, find_wait_factor, name_user_run
 from ..predict.scores import (
     BASELINES,
     ScoredRow,
@@ -42,7 +42,6 @@ from .memory import build_device_workload, list_exchanges
 
 Progress = Callable[[str], None]
 FRAMEWORKS = {"keras": "tensorflow2", "eager": "pytorch", "tuned": ""}  # of rows that name none, kernel by kernel
-STEP_ALONE = "device"  # the batch stays on the device, and no loop of `fit()` is timed
 FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
 FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
 # TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
@@ -101,10 +100,6 @@ def predict_traced_row(
         sample = replace(sample, stack=stack)
     if sample.host not in coefficients.hosts:
         sample = replace(sample, host=host)
-    if m.feed == STEP_ALONE:
-        # without the time of a host for each step of a loop; what Keras on PyTorch takes within a step stays
-        host_time = replace(coefficients.hosts[sample.host], fixed_s=STEP_S if sample.host == KERAS_TORCH else 0.0)
-        coefficients = replace(coefficients, hosts={**coefficients.hosts, sample.host: host_time})
     single = predict_step(sample, accelerator, coefficients, precision=known.precision, mode=m.mode)
     single = replace(single, time_s=single.time_s.scaled(find_wait_factor(m)))
     if m.devices == 1:

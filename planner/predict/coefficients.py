@@ -44,6 +44,7 @@ class GenerationCoefficients(Frozen):
     step_latency_s: float  # latency of one step of a product's k loop that is not hidden by other tiles [s]
     filter_passes: float  # passes over a filter by transforms of Winograd's and Fourier's algorithms [-]
     array_passes: float  # passes over the arrays by the same transforms, at the bandwidth of streams [-]
+    atomics: float  # atomic additions a clock of the chip to the few numbers of a depthwise filter [-]
 
 
 class SharedCoefficients(Frozen):
@@ -68,6 +69,7 @@ class SharedCoefficients(Frozen):
     # factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-]
     tensor_per_year: float
     scalar_per_year: float  # the same of scalar units since Volta, per year before `SCALAR_PLATEAU` [-]
+    serial: float  # latency of a step of a sum over k that is not split, relative to `step_latency_s` [-]
 
 
 class StackCoefficients(Frozen):
@@ -130,7 +132,7 @@ class Coefficients(FittedCoefficients):
 
     measured_log: float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
     intervals: IntervalModel  # of modelled steps
-    fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
+    fitted_on: dict[str, Any]  # kinds of runs, chips, stacks, vendors, architectures, rows by source
 
 
 def era_sign(year: int) -> float:

@@ -234,7 +234,7 @@ def compute_contraction_s(
         cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
         k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
-        step_latency_s=generation.step_latency_s / clock,
+        step_latency_s=generation.step_latency_s * xp.where(table.serial, shared.serial, 1.0) / clock,
         may_split=((table.category >= _FIRST_SPLITTING) | chip.tensor) & ~table.serial,
         sharpness=find_sharpness(table, shared, xp),
         quantization=shared.quantization,
@@ -246,6 +246,9 @@ def compute_contraction_s(
     # packed into one instruction if channels are last.
     paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
     sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
+    clocks_per_s = chip.sm_clocks_per_s / chip.cores * clock
+    adding_s = 0.5 * table.flops / xp.maximum(generation.atomics * clocks_per_s, 1.0)
+    sliding_s = xp.where(table.serial, adding_s, sliding_s)
     around_s = transforms_s(
         table,
         chip,

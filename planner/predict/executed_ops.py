@@ -30,6 +30,7 @@ from .library_kernels import (
     is_nvidia_since,
 )
 from .measurements import Measurement
+from .run_config import TENSORFLOW
 
 # Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
 # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
@@ -207,6 +208,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     """Return the execution of a workload by the installed version of Keras."""
     compiled = workload.compiled
     by_jax = compiled and workload.backend == "jax"
+    by_tensorflow = not compiled and workload.backend == "tensorflow"
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
     # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
     precision = find_execution_precision(workload, accelerator)
@@ -224,6 +226,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         fast_groups=find_keras_fast_groups(accelerator),
         torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,
         cpu_backend=workload.backend if accelerator.kind == "cpu" else "",
+        tensorflow_samples=workload.batch_size if by_tensorflow and is_nvidia_since(accelerator, 0.0) else 0,
     )
 
 
@@ -246,4 +249,5 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         xla_samples=m.batch_size if m.framework == "jax" and is_by_xla(m) else 0,
         torch_samples=m.batch_size if (m.framework, m.stack, m.compiled) == ("pytorch", "keras", False) else 0,
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
+        tensorflow_samples=m.batch_size if m.framework in TENSORFLOW and not m.compiled else 0,
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..records import Frozen
 from ..units import Interval
-from .kernel_table import CONTRACTIONS, find_products
+from .kernel_table import CATEGORIES, CONTRACTIONS, find_products
 from .measurements import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 
 
@@ -19,6 +19,7 @@ class TimeBreakdown(NamedTuple):
     products: float  # matrix products and fused attention
     traffic: float  # other kernels, bound by memory
     waiting: float  # remainder: host, dispatch and input
+    depthwise: float = 0.0  # the part of convolutions that is depthwise, or grouped and computed alike
 
 
 def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
@@ -34,19 +35,24 @@ def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> T
     of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
     all_s = max(step_s, sum(of_device_s))
     convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
-    return TimeBreakdown(convolutions, products, traffic, waiting=1.0 - sum(of_device_s) / all_s)
+    waiting = 1.0 - sum(of_device_s) / all_s
+    depthwise = float(kernels_s[category == _DEPTHWISE].sum()) / all_s
+    return TimeBreakdown(convolutions, products, traffic, waiting=waiting, depthwise=depthwise)
 
 
+_DEPTHWISE = CATEGORIES.index("depthwise")
 # Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
 FEATURES = (
     "tensor convolutions",
     "tensor products",
     "scalar convolutions",
     "scalar products",
+    "depthwise",
     "waiting",
     "inference",
     "compiled",
     "unmeasured chip",
+    "unmeasured stack",
     "before Pascal",
     "software age",
     "step size",
@@ -80,6 +86,7 @@ def compute_features(
     step_s: float,
     chip_year: int,
     is_chip_measured: bool,
+    is_stack_measured: bool = True,
     software_year: float = NEWEST_SOFTWARE,
     is_publisher_known: bool = False,
     is_vendor_measured: bool = True,
@@ -94,6 +101,7 @@ def compute_features(
         step_s: Its predicted time [s].
         chip_year: When the chip came out [years].
         is_chip_measured: Whether the fit knows steps on the chip.
+        is_stack_measured: Whether the fit knows steps, or for inference calls, of the stack.
         software_year: When the framework was released [years].
         is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
         is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
@@ -102,10 +110,12 @@ def compute_features(
     found = dict.fromkeys(FEATURES, 0.0)
     found[f"{unit} convolutions"] = breakdown.convolutions
     found[f"{unit} products"] = breakdown.products
+    found["depthwise"] = breakdown.depthwise
     found["waiting"] = breakdown.waiting
     found["inference"] = float(mode == "infer")
     found["compiled"] = float(compiled)
     found["unmeasured chip"] = float(not is_chip_measured)
+    found["unmeasured stack"] = float(not is_stack_measured)
     found["before Pascal"] = float(chip_year < PASCAL_YEAR)
     found["software age"] = SCALAR_PLATEAU - min(max(software_year, SCALAR_EPOCH), SCALAR_PLATEAU)
     found["step size"] = math.log10(min(max(step_s, SIZES_S[0]), SIZES_S[1]))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
 from ..workload.ops import OpKind
 from .accelerator_limits import runs_tf32_by_default
-from .coefficients import Coefficients, HostCoefficients, load_coefficients
 from .kernel_table import SIXTEEN_BIT
 from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
-from .run_config import KERAS_TORCH, append_mode
 
 # cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
 # (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
@@ -219,34 +214,3 @@ def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
         f"fails as it is: on GPUs the LSTM of Keras {keras} on JAX takes float32 alone (jaxlib says"
         ' "Unknown output type"): give the layer dtype="float32", or use_cudnn=False'
     )
-
-
-# Fitted on 12 training steps of Keras 3.15.1 on PyTorch 2.11, timed without the loop of `fit()` on one H200
-# with 16 cores of a Xeon (`profiles/measured/nvidia-h200-torch.json`, `benchmarks/keras_torch_host.py`). In
-# most of them the host is the limit. Each step left out, the other eleven predict it with a median error of 21
-# %. PyTorch's own modules take 38 microseconds in published steps. A step also casts weights, updates metrics
-# and goes through the optimizer's lists, of which the kernels are not counted one by one.
-DISPATCH_S = 66e-6
-STEP_S = 6.2e-3
-
-
-@cache
-def load_user_coefficients() -> Coefficients:
-    """Read the packaged coefficients and add the host of Keras on PyTorch; see `load_coefficients`."""
-    packaged = load_coefficients()
-    return replace(packaged, hosts=add_keras_torch_host(packaged.hosts))
-
-
-def add_keras_torch_host(hosts: Mapping[str, HostCoefficients]) -> dict[str, HostCoefficients]:
-    """Return fitted hosts with that of Keras on PyTorch; all that was not measured is that of PyTorch's modules.
-
-    No inference was measured: a call has the time of a dispatch, and not what a training step takes beside.
-
-    Args:
-        hosts: Fitted ones by name, among them `eager`, for training and for inference.
-    """
-    found = dict(hosts)
-    for mode, step_s in (("train", STEP_S), ("infer", 0.0)):
-        own = hosts[append_mode("eager", mode)]
-        found[append_mode(KERAS_TORCH, mode)] = replace(own, dispatch_s=DISPATCH_S, fixed_s=own.fixed_s + step_s)
-    return found

@@ -34,7 +34,9 @@ class Kernel(NamedTuple):
     winograd: bool = False  # whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group)
     # whether it is launched within a call that the host has dispatched already, as libraries do
     streamed: bool = False
-    serial: bool = False  # whether a contraction sums over k in one go, however few tiles there are
+    # whether a contraction sums over k in one go, however few tiles there are; of the gradient of a depthwise
+    # filter: whether each term is an atomic addition to it
+    serial: bool = False
     # launches per step [-]
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 

@@ -224,6 +224,21 @@ def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int) -> Iterato
         yield Kernel("stream", op.dtype, 0.0, 2.0 * (op.bytes_read + op.bytes_written), count=float(op.count))
 
 
+SMALL_MAP = 32 * 32  # pixels of a map up to which TensorFlow sums in shared memory first, at a stride of 1
+
+
+def _describe_tensorflow_depthwise(op: Op, *, samples: int) -> Kernel:
+    """Return the kernel of a depthwise convolution of TensorFlow's own, which does not call cuDNN in float32.
+
+    The gradient of the filter adds each product to it in memory, by an atomic addition
+    (tensorflow/core/kernels/depthwise_conv_op_gpu.h: `DepthwiseConv2dBackpropFilterGPUKernelNCHW`, and for small
+    maps `DepthwiseConv2dBackpropFilterGPUKernelNCHWSmall`).
+    """
+    large = op.k > SMALL_MAP * samples or max(op.stride, default=1) > 1
+    adds = op.variant == "wgrad" and op.dtype == "float32" and large
+    return _describe_contraction(op)._replace(serial=adds)
+
+
 def moved_bytes(op: Op, *, compiled: bool) -> float:
     """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
     if compiled:
@@ -234,9 +249,9 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
 # PyTorch's softmax over an axis that is not the last: a thread reads the classes of a position one by one, in
 # three passes forward and two backward; 2^n threads share them where a block of 1024 has room beside at most 64
 # positions (aten/src/ATen/native/cuda/SoftMax.cu, `SpatialSoftMax_getBlockSize`). Each read of four such kernels
-# on an H200 took 0.27 to 0.55 us (profiles/measured/nvidia-h200-torch.json): three latencies of a k loop.
+# on an H200 took 0.27 to 0.55 us (profiles/measured/nvidia-h200-torch.json): one to two latencies of a k loop.
 SOFTMAX_PASSES = (3, 2)
-SHARING_POSITIONS, BLOCK_THREADS, LATENCIES, K_STEP = 64, 1024, 3, 8
+SHARING_POSITIONS, BLOCK_THREADS, LATENCIES, K_STEP = 64, 1024, 1.5, 8
 LOSS = "compile_loss/"  # layer of the operations of a loss
 
 
@@ -259,8 +274,8 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
     if positions <= SHARING_POSITIONS <= classes:
         threads = 2 ** int(math.log2(min(BLOCK_THREADS / positions, classes)))
     for passes in SOFTMAX_PASSES if trains else SOFTMAX_PASSES[:1]:
-        steps = passes * math.ceil(classes / threads)
-        yield Kernel("dot", "float32", 0.0, 0.0, 1, 1, steps * LATENCIES * K_STEP, serial=True, count=loss.count)
+        k = int(passes * math.ceil(classes / threads) * LATENCIES * K_STEP)
+        yield Kernel("dot", "float32", 0.0, 0.0, 1, 1, k, serial=True, count=loss.count)
 
 
 class Launching(Frozen):
@@ -277,6 +292,7 @@ class Launching(Frozen):
     row_kernels: bool = False  # whether XLA keeps rows on the chip that it reduces and then works on
     xla_samples: int = 0  # samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-]
     torch_samples: int = 0  # samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-]
+    tensorflow_samples: int = 0  # samples of a step that TensorFlow launches kernel by kernel; 0 for others [-]
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
@@ -307,6 +323,8 @@ class Launching(Frozen):
                 )
                 yield first, [op]
                 yield from ((kernel, []) for kernel in added)
+            elif op.kind is OpKind.DEPTHWISE and self.tensorflow_samples:
+                yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:

@@ -14,7 +14,15 @@ from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .kernel_table import Kernel, KernelTable
 from .measurements import Measurement
 from .modelled_step import StepInput, place_step
-from .run_config import compute_memory_pressure, find_software_year, is_fed_from_host, name_host, name_stack
+from .run_config import (
+    KERAS_TORCH,
+    STEP_ALONE,
+    compute_memory_pressure,
+    find_software_year,
+    is_fed_from_host,
+    name_host,
+    name_stack,
+)
 from .step_time import NoPrediction
 
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
@@ -86,6 +94,7 @@ def build_fit_sample(
         host=name_host(m),
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
         software_year=find_software_year(m),
+        looped=m.feed != STEP_ALONE or name_host(m) == KERAS_TORCH,
     )
     return given if isinstance(given, NoPrediction) else FitSample(**vars(given), step_s=m.step_s)
 

@@ -94,7 +94,8 @@ class Measurement(Frozen):
     @property
     def family(self) -> str:
         """The architecture without its variant (`resnet50_v15` is a `resnet50`)."""
-        return next((family for family in FAMILIES if self.architecture.startswith(family)), self.architecture)
+        name = APPLICATIONS.get(self.architecture, self.architecture)
+        return next((family for family in FAMILIES if name.startswith(family)), name)
 
     @property
     def series(self) -> str:
@@ -119,13 +120,19 @@ PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one pu
 PUBLISHERS = {
     "lambda_tensorflow": "lambda",
     "lambda_pytorch": "lambda",
+    "profet_mobilenet": "profet_keras_aws",
     "timm_train_rtx3090": "timm",
 }  # collections of one publisher, which are left out together
 # Architectures whose variants are near copies of each other: what is left out together when one is left out.
 FAMILIES = (
     "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",
-    "resnet50", "resnext", "se_resnext", "shufflenet", "squeezenet", "wide_resnet",
+    "resnet50", "resnext", "se_resnext", "shufflenet", "squeezenet", "unet", "wide_resnet",
 )  # fmt: skip
+# Names in `keras.applications` of architectures that are built elsewhere, too.
+APPLICATIONS = {
+    "InceptionV3": "inception_v3", "MobileNetV2": "mobilenet_v2", "ResNet50": "resnet50", "VGG16": "vgg16",
+}  # fmt: skip
+OWN = "keras3"  # collection of the steps that were timed for this project
 
 
 def _parse(row: dict[str, str], path: Path) -> Measurement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..offers.aliases import get_chip_name
@@ -63,6 +64,7 @@ class StepInput(Frozen):
     pressure: float = 0.0  # memory needed over memory usable [-]
     paging_s: float | None = None  # see `compute_step_s` [s]
     software_year: float = NEWEST_SOFTWARE  # when the framework was released, with a fraction [years]
+    looped: bool = True  # whether the loop of `fit()` takes the host's time for each step of a program
 
 
 def place_step(
@@ -101,7 +103,9 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     import numpy as np
 
     table, chip = steps[0].table, stack_records([one.chip for one in steps])
-    host = stack_records([coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps])
+    hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
+    looped = zip(hosts, steps, strict=True)
+    host = stack_records([one if step.looped else replace(one, fixed_s=0.0) for one, step in looped])
     launch_s, total, compute, memory = compute_kernel_times_s(steps, chip, coefficients)
     given = [(one.input_bytes, one.pressure, math.inf if one.paging_s is None else one.paging_s) for one in steps]
     input_bytes, pressure, paging_s = np.array(given, float).T[..., None]
@@ -211,6 +215,7 @@ def predict_step(
         chip_year=given.year,
         software_year=given.software_year,
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
+        is_stack_measured=given.stack in fitted_on["stacks"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )
     widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf

@@ -10,17 +10,12 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .coefficients import AcceleratorLimits, Coefficients
+from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
 from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
-from .keras_defaults import (
-    find_execution_precision,
-    list_execution_notes,
-    load_user_coefficients,
-    select_executed_workload,
-)
+from .keras_defaults import find_execution_precision, list_execution_notes, select_executed_workload
 from .kernel_table import Kernel, KernelTable
 from .launches import has_xla_convolutions
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
@@ -52,7 +47,7 @@ class Predictor:
     @classmethod
     def load(cls, *, peers: Mapping[float, Sequence[Accelerator]] | None = None) -> Predictor:
         """Return the predictor with the packaged coefficients and measurements."""
-        return cls(load_user_coefficients(), load_measured_steps(), peers or {})
+        return cls(load_coefficients(), load_measured_steps(), peers or {})
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], tuple[tuple[object, ...], Any]]:

@@ -10,12 +10,14 @@ from .roofline import MOST_FITTED_PRESSURE
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")
+STEP_ALONE = "device"  # feed of a step that was timed alone: its batch stays on the device, in no loop of `fit()`
 
 # What a step on a TPU takes longer where keys are split between steps: "ca. 40 %", by the authors of such a loop
 # (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
 WAIT_ON_TPU = 1.4
 
-KERAS_TORCH = "keras torch"  # host of Keras on PyTorch, where nothing is compiled
+# Stack of Keras on PyTorch where nothing is compiled, and its host in the loop of `fit()`.
+KERAS_TORCH, KERAS_TORCH_LOOP = "pytorch keras", "keras torch"
 FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
 TENSORFLOW = ("tensorflow1", "tensorflow2")
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
@@ -76,16 +78,15 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
 def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tuple[str, str]:
     """Return the names of the coefficients of a user's run: of its stack and of its host.
 
-    PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
-    of PyTorch's own modules; its host was measured apart (`keras_torch_host.py`).
+    PyTorch launches the kernels of Keras on PyTorch, one by one.
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
-        ('pytorch eager', 'keras torch')
+        ('pytorch keras', 'keras torch')
     """
-    on_torch = stack == "keras" and torch and not compiled
-    name = name_user_stack("eager" if on_torch else stack, mode=mode, compiled=compiled)
-    return name, append_mode(KERAS_TORCH if on_torch else stack, mode)
+    if stack == "keras" and torch and not compiled:
+        return append_mode(KERAS_TORCH, mode), append_mode(KERAS_TORCH_LOOP, mode)
+    return name_user_stack(stack, mode=mode, compiled=compiled), append_mode(stack, mode)
 
 
 def append_mode(name: str, mode: str) -> str:
@@ -99,7 +100,12 @@ def append_mode(name: str, mode: str) -> str:
 
 
 def name_host(m: Measurement) -> str:
-    """Return the name of the host: the instance type for plain Keras, else the stack."""
+    """Return the name of the host: the instance type for plain Keras, else the stack.
+
+    Keras on PyTorch has another one in the loop of `fit()`, of which no step was published.
+    """
+    if name_stack(m) == KERAS_TORCH and m.feed != STEP_ALONE:
+        return KERAS_TORCH_LOOP
     return append_mode(m.host, m.mode) if m.stack == "keras" and m.host else name_stack(m)
 
 

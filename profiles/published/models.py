@@ -17,7 +17,8 @@ import keras
 from keras import layers
 
 __all__ = [
-    "cifar10_cnn", "mnist_cnn", "resnet18", "resnet50", "resnet_small", "vgg11", "vgg13", "vgg16", "vgg19",
+    "cifar10_cnn", "mnist_cnn", "mobilenet_v2", "resnet18", "resnet50", "resnet_small", "vgg11", "vgg13", "vgg16",
+    "vgg19",
 ]  # fmt: skip
 
 Tensor = Any
@@ -159,3 +160,9 @@ def cifar10_cnn(image_size: int = 32, classes: int = 10) -> keras.Model:
     x = layers.Dense(512, activation="relu")(layers.Flatten()(x))
     x = layers.Dropout(0.5)(x)
     return _finish(inputs, layers.Dense(classes, activation="softmax")(x), "cifar10_cnn")
+
+
+def mobilenet_v2(image_size: int = 224, classes: int = 1000) -> keras.Model:
+    """Sandler et al., 2018, arXiv:1801.04381, as `keras.applications` has it (PROFET)."""
+    built = keras.applications.MobileNetV2(input_shape=(image_size, image_size, 3), weights=None, classes=classes)
+    return _finish(built.input, built.output, "mobilenet_v2")

@@ -17,7 +17,6 @@ import pytest
 from gpuplan.cli.app import run
 from gpuplan.errors import GpuplanError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict import keras_defaults as keras_torch_host
 from gpuplan.predict import predictor
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.profile import benchmark
@@ -56,8 +55,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 def synthetic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Coefficients that no fit has made, and a data folder of the test's own."""
     made = build_synthetic_coefficients()
-    for module in (keras_torch_host, predictor):
-        monkeypatch.setattr(module, "load_user_coefficients", lambda: made)
+    monkeypatch.setattr(predictor, "load_coefficients", lambda: made)
     monkeypatch.setenv("GPUPLAN_DATA_DIR", str(tmp_path))
     return tmp_path
 

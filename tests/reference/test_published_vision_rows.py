@@ -35,7 +35,7 @@ TOTALS = {
     "u39kun": (4, 0, 4, 20),
     "ryujaehun_a100": (52, 0, 52, 0),
     "timm_train_rtx3090": (140, 0, 0, 0),
-    "nvidia_dle": (128, 170, 0, 49),
+    "nvidia_dle": (142, 170, 0, 49),
     "nvidia_dle_infer": (0, 0, 153, 0),
     "dlperf": (15, 56, 0, 0),
     "gavel": (75, 51, 0, 8),

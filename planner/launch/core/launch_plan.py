@@ -55,7 +55,7 @@ class Attempt(Data):
 
 
 class LaunchPlan(Data):
-    """Attempts, maximum cost and stop commands of a launch; the first attempt that succeeds provides the machine."""
+    """Attempts, maximum cost and stop commands of a launch; the first that succeeds provides the machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_by_name=True)
 
