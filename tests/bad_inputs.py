@@ -126,6 +126,7 @@ def _iter_files() -> Iterator[BadInput]:
     for name in FILES:
         path = f"{{{name}.json}}"
         yield BadInput(("estimate", path), says=f"{name}.json")
+        yield BadInput(("breakeven", path), says=f"{name}.json")
         yield BadInput(("estimate", "{good.json}", "--profile", path), says=f"{name}.json")
         yield BadInput(("report", path, "-o", "{page.html}"), says=f"{name}.json")
         yield BadInput(("launch", path, "--dry-run"), says=f"{name}.json")

@@ -175,6 +175,8 @@ def _read_number(convert: Callable[[Any], Any], *types: type) -> Callable[[Any],
                 raise ValueError(f"{value!r} is not written in plain digits")
         elif type(value) not in types:
             raise TypeError(f"{value!r} is none of {types}")
+        elif type(value) is Decimal and not value.is_finite():
+            raise ValueError(f"{value!r} is not a finite number")
         return convert(value)
 
     return read

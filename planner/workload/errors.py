@@ -12,14 +12,10 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
-from .backend import get_user_backend
+from .backend import OTHER_BACKENDS, TRACED_ON, find_own_backend
 from .reference import read_keras_names
 from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
-# Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
-TRACED_ON = "GPUPLAN_TRACED_ON"
-LAST_TRACE = "GPUPLAN_LAST_TRACE"  # set where no other backend is tried any more
-OTHER_BACKENDS = ("tensorflow", "torch")
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
 NOT_TRACED = "cannot be traced"
 LONGEST_MESSAGE = 300
@@ -160,12 +156,6 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
     if own is None or _is_of_surroundings(error) or is_raised_by_user(error) or not is_of_keras:
         return CaptureError(message, hint=hint)
     return BackendError(message, hint=hint, backend=own)
-
-
-def find_own_backend() -> str | None:
-    """Return the backend that the user set, if the code is traced on another one."""
-    wanted, traced = get_user_backend(), os.environ.get(TRACED_ON)
-    return None if traced is None or wanted == traced else wanted
 
 
 def is_raised_by_user(error: BaseException) -> bool:

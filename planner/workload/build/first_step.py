@@ -10,7 +10,8 @@ import keras
 import numpy as np
 from keras.src import backend
 
-from ..errors import OTHER_BACKENDS, BackendError, find_own_backend
+from ..backend import OTHER_BACKENDS, find_own_backend
+from ..errors import BackendError
 from ..ops import Mode
 from ..options import SpecTree, WorkloadOptions, map_specs
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, find_activation

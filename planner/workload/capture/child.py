@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...child_process import Parent
 from ...errors import GpuplanError
-from ..backend import get_user_backend
-from ..errors import LAST_TRACE, BackendError, CaptureError, DeviceCountError, to_one_line
+from ..backend import LAST_TRACE, get_user_backend
+from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import keras
 
 from ...errors import GpuplanError
+from ..backend import LAST_TRACE
 from ..errors import (
-    LAST_TRACE,
     BackendError,
     CaptureError,
     build_user_code_error,

@@ -48,7 +48,7 @@ def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOpti
         "variables": {name: os.environ.get(name) for name in options.script.variables},
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
-        "default": find_keras_default(),
+        "default": find_keras_default() if reference.kind == "script" else None,
         "versions": _read_versions(),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -109,13 +109,10 @@ def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, s
 
 
 class ScriptProcess(ChildProcess):
-    """A process that runs the user's code, in which `answer_with_position` is called, for a limited time.
+    """A process that runs the user's code, in which `answer_with_position` is called, for a limited time."""
 
-    Attributes:
-        runs_script: Whether the user's code runs, so that its limit holds.
-    """
-
-    pause_s, runs_script = ANSWERED_S, True
+    pause_s = ANSWERED_S
+    runs_script = True  # whether the user's code runs, so that its limit holds
 
     def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
         """Start the process; call `stop` at the end.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
-from ..backend import KERAS_DEFAULT, find_keras_default
-from ..errors import LAST_TRACE, OTHER_BACKENDS, TRACED_ON, BackendError, CaptureError, DeviceCountError
+from ..backend import KERAS_DEFAULT, LAST_TRACE, OTHER_BACKENDS, TRACED_ON, find_keras_default
+from ..errors import BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
 from .process import (
