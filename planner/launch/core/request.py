@@ -48,7 +48,7 @@ class Seconds(Data):
 
 
 class Interruptions(Data):
-    """Expected preemptions of a spot machine, `offers[].spot` of the estimate; `basis` is the source of the life."""
+    """Expected preemptions of a spot machine: `offers[].spot` of the estimate; `basis`: source of the life."""
 
     life_s: float  # mean time to preemption [s]
     basis: _Line
