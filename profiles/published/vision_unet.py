@@ -128,8 +128,8 @@ def unet_medical(image_size: int = 572, classes: int = 2, optimizer: str = "adam
 def unet_industrial(image_size: int = 512, optimizer: str = "rmsprop") -> keras.Model:
     """NVIDIA's `tinyUNet` for defects on surfaces: nearest pixels and 2x2 convolutions upwards.
 
-    TensorFlow/Segmentation/UNet_Industrial/model/unet.py of NVIDIA/DeepLearningExamples, which counts 1,824,945
-    parameters. Its loss adds Dice's to the cross-entropy.
+    TensorFlow/Segmentation/UNet_Industrial/model/unet.py of NVIDIA/DeepLearningExamples and the blocks beside it,
+    which have 1,850,305 parameters; a comment there says 1,824,945. Its loss adds Dice's to the cross-entropy.
     """
     inputs = x = keras.Input((image_size, image_size, 1))
     skips = []
