@@ -87,7 +87,13 @@ def build_and_use(
             use(build_executable(model, run, options, arguments))
 
         follow_one_fit(
-            reference.path, on_fit, text=reference.text, argv=argv, fit_call=options.fit_call, loop=loop
+            reference.path,
+            on_fit,
+            text=reference.text,
+            argv=argv,
+            fit_call=options.fit_call,
+            folder=scratch,
+            loop=loop,
         )
     model = build_model(reference, base=base, precision=options.precision)
     use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
