@@ -126,7 +126,7 @@ def test_a_cpus_rows_stay_out_of_the_accelerators_folder() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_every_kernel_and_kind_of_step_runs_once(backend: str, tmp_path: Path) -> None:
     """Nothing fails on a CPU; a second campaign measures nothing again; files of both lists can be converted."""
     if find_spec(backend) is None:

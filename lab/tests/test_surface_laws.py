@@ -48,6 +48,7 @@ REMAINING = {"generations": 1214, "compiled": 417}
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_surface_keeps_every_law_but_for_what_is_known() -> None:
     """Three models, all accelerators, batch 1 to 512, four precisions, compiled or not, training and inference."""
     models = (
