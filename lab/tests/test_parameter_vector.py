@@ -1,4 +1,4 @@
-"""Which coefficients a single odd generation is let off with, and around what members lie."""
+"""Coefficients in which one generation may be odd, and prior means of the members of a group."""
 
 from __future__ import annotations
 

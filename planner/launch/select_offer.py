@@ -118,7 +118,7 @@ _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renter:
-    """What rents a machine of an estimate."""
+    """A launcher or engine that rents a machine of an estimate."""
 
     title: str = "gpuplan"
     providers: tuple[str, ...] = LAUNCHABLE

@@ -81,7 +81,7 @@ class Alternative(Frozen):
 
     @property
     def total_usd(self) -> float:
-        """What decides [USD]."""
+        """Total that decides [USD]."""
         return self.offer.total_usd or 0.0
 
     def to_json(self, question: Question, terms: CostTerms) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class MonthlyWork(Frozen):
 
     @property
     def total_usd(self) -> Interval:
-        """What decides, over the range of the money [USD]."""
+        """Total that decides, over the range of the money [USD]."""
         return self.money_usd.plus(self.others_usd)
 
     @property

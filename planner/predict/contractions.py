@@ -44,10 +44,10 @@ class Products(Frozen):
     n: Any
     k: Any
     batch: Any
-    cores: Any  # p: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-]
-    core_flop_per_s: Any  # f, rate of one core with the best tile [FLOP/s]
+    cores: Any  # P: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-]
+    core_flop_per_s: Any  # F, rate of one core with the best tile [FLOP/s]
     k_step: Any  # d, elements per step of the k loop [-]
-    step_latency_s: Any  # l, latency of one unhidden step of the k loop [s]
+    step_latency_s: Any  # L, latency of one unhidden step of the k loop [s]
     may_split: Any  # whether the k loop may be split
     sharpness: Any  # p, see `soft_max` [-]
     quantization: Any  # q; 0: fractional waves beyond the first, 1: whole waves only [-]

@@ -281,7 +281,7 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
 class Launching(Frozen):
     """What determines the kernels of given operations."""
 
-    compiled: bool  # true: elementwise chains are fused as XLA does; False: one kernel a layer call and phase
+    compiled: bool  # True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase
     # recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced
     cudnn_layers: Collection[str] = frozenset()
     # where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on PyTorch)

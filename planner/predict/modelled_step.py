@@ -57,7 +57,7 @@ class StepInput(Frozen):
     # generation, stack, host: which coefficients apply; those without measurements get the mean
     generation: str
     year: int  # when the accelerator came out: it says which era a generation is of that was not measured
-    compiled: bool  # true: the host launches one program; False: it dispatches every kernel
+    compiled: bool  # True: the host launches one program; False: it dispatches every kernel
     input_bytes: float  # one batch, fed from the host [bytes]
     stack: str = MEAN
     host: str = MEAN

@@ -83,7 +83,7 @@ def translate_errors(url: str) -> Iterator[None]:
 
 
 def _explain(error: Exception) -> tuple[str, FetchErrorKind]:
-    """Return what an error says about a host, and its kind."""
+    """Return the message of an error about a host, and its kind."""
     from requests import ConnectTimeout, Timeout
     from requests.exceptions import ChunkedEncodingError, ContentDecodingError
     from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, TimeoutError

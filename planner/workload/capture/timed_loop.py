@@ -13,10 +13,10 @@ from ..errors import find_own_places
 
 
 class TimedLoop:
-    """Takes the place of `TrainingLoops` in a script that runs for real, and tells how long each step took.
+    """Timer in place of `TrainingLoops`, for a script that runs for real.
 
-    Timed is the first step that trains: a function that a backend compiles, or what runs between two updates. Its
-    time is that since the last step, of whatever kind, so that the script's own work between them counts.
+    It times the first step that trains: a function that a backend compiles, or the work between two updates. The
+    time counts from the end of the step before, of whatever kind, and so includes the script's own work.
     """
 
     def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
@@ -41,7 +41,7 @@ class TimedLoop:
         return self._updates is not None
 
     def enter(self, phase: Any) -> None:
-        """Take the beginning of a backward pass, which tells nothing here."""
+        """Ignore the beginning of a backward pass."""
 
     def follow(self, key: object, run: Callable[[], Any], **_: Any) -> Any:
         """Run a compiled function; it trains if an optimizer updates variables while it is traced."""
