@@ -3,6 +3,7 @@
     python examples/speedup.py digits
     python examples/speedup.py alexnet --accelerator T4 --accelerator V100-16GB --accelerator A100-80GB
 
+Other options, such as `--max-time 5`, go to `gpuplan profile`.
 Measures the step on this machine's CPU, then asks for the step on each accelerator. Small models gain little: most
 of their step is spent on starting kernels, which a faster device does no faster; the last column says so.
 """
@@ -47,14 +48,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORK)
     parser.add_argument("--accelerator", action="append", help="repeat for more")
-    parser.add_argument("--max-time", default="5", help="of the measurement [s]")
-    options = parser.parse_args()
+    options, measuring = parser.parse_known_args()
     reference, batch_size = WORK[options.work]
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(folder, "profile.json")
         gpuplan(
             "profile", reference, "--batch-size", str(batch_size), "--device", "cpu", "--backend", "jax",
-            "--max-time", options.max_time, "-o", str(profile),
+            "-o", str(profile), *measuring,
         )  # fmt: skip
         chosen = [part for name in options.accelerator or ACCELERATORS for part in ("--accelerator", name)]
         answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--json")

@@ -45,6 +45,7 @@ NOT_RUN = {
     "reconcile plan.json RUN": "a run",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
     "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
+    "estimate examples/models.py:transformer_7b": "half a minute; tests/cli/test_thirty_questions.py asks it",
     **dict.fromkeys(
         (
             "estimate keras_hub:gemma_2b_en?sequence_length=512",
@@ -56,6 +57,7 @@ NOT_RUN = {
     ),
 }  # fmt: skip
 GOOD = (0, 3)  # done, or the answer is no
+QUICKLY = {"profile": ["--max-time", "1", "--processes", "1"]}  # a minute of measuring shows no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ def run_all(
                 if snippet.not_run is None and " ".join(snippet.words).startswith(only):
                     said = io.StringIO()
                     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-                        code = run(list(snippet.words))
+                        code = run([*snippet.words, *QUICKLY.get(snippet.words[0], [])])
                     yield snippet, code, said.getvalue()
                     if snippet.words[0] == "profile" and "-o" in snippet.words:
                         # It stands in for what other machines measured.

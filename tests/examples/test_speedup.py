@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "speedup.py"
 
 def test_digits_are_measured_here_and_gain_on_accelerators() -> None:
     """A real profile of half a second: the CPU is measured and 1.0 times itself; a K80 is slower than a V100."""
-    command = [sys.executable, str(SCRIPT), "digits", "--max-time", "0.5"]
+    command = [sys.executable, str(SCRIPT), "digits", "--max-time", "0.5", "--processes", "1"]
     for name in ("K80", "V100-16GB"):
         command += ["--accelerator", name]
     done = subprocess.run(

@@ -14,7 +14,10 @@ from gpuplan.workload.build.saved_model import replace_dtype_policy
 from gpuplan.workload.capture.load import WorkloadOptions, trace_keras_model
 from gpuplan.workload.capture.materialize import abstract_variables
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:keras")  # of layers that have nothing to quantize
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning:keras"),  # of layers that have nothing to quantize
+    pytest.mark.xdist_group("quantized"),  # one worker: JAX compiles the operations of all these models once
+]
 Step = Callable[[Any], None]
 
 
