@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -11,7 +12,6 @@ from ..profile_schema import Timing, WindowStatistics
 from .statistics import MIN_WINDOWS, is_settled, summarize
 
 StopReason = Literal["converged", "time"]
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ def time_windows(
     synchronize: Callable[[], None],
     *,
     meter: Meter,
-    clock: Clock,
+    clock: Callable[[], float] = time.perf_counter,
     steps_per_call: int = 1,
     on_window: Callable[[Meter], None] = lambda meter: None,
 ) -> None:
