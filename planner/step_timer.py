@@ -23,7 +23,7 @@ from .profile.input_pipeline import InputWaits
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
-from .profile_schema import ProfileDocument, RunRecord, Timing
+from .profile_schema import ProfileDocument, Timing
 from .records import to_plain
 from .units import MS_PER_S, format_duration
 
@@ -202,7 +202,7 @@ class StepTimer(StepRecorder):
             timing["median_s"] = self.step_s()
         return timing
 
-    def _build_run(self) -> RunRecord:
+    def _build_run(self) -> dict[str, Any]:
         params = self.params or {}
         began_s = self.train_began_s or 0.0
         return {

@@ -15,7 +15,6 @@ from ..profile_schema import (
     MemoryRecord,
     ProfileDocument,
     RowRecord,
-    Split,
     Timing,
 )
 from ..units import MS_PER_S
@@ -90,23 +89,25 @@ def build_row(
 
     A failure after the first one becomes a message. No advice repeats the command-line `options`.
     """
-    first = results[0]
-    prepare = first.values.get("prepare", {})
-    row = create_row(status=first.status, batch_size=first.values.get("batch_size") or asked["batch_size"])
+    values = [result.values for result in results]
+    prepare = values[0].get("prepare", {})
+    row = create_row(status=results[0].status, batch_size=values[0].get("batch_size") or asked["batch_size"])
     row |= {
-        "pipeline": first.values.get("pipeline"),
-        "state_while_timed": first.values.get("state_while_timed"),
+        "pipeline": values[0].get("pipeline"),
+        "state_while_timed": values[0].get("state_while_timed"),
         "precision": asked["precision"] or prepare.get("precision"),
         "prepare": prepare,
         "asked_precision": asked["precision"],
-        "message": _build_message(results),
         "load": combine_loads([result.load for result in results if result.load is not None]),
-        "fit": _pool([timing for result in results if (timing := result.values.get("fit"))], rules),
-        "step": _pool([timing for result in results if (timing := result.values.get("step"))], rules),
-        "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
+        "fit": _pool([timing for one in values if (timing := one.get("fit"))], rules),
+        "step": _pool([timing for one in values if (timing := one.get("step"))], rules),
+        "memory": _compute_largest([memory for one in values if (memory := one.get("memory"))]),
     }
-    epochs = [epoch["beside_steps_s"] for result in results if (epoch := result.values.get("epoch"))]
-    if epochs:
+    failed = next((one for one in results if one.message is not None), results[0])
+    row["message"] = failed.message
+    if failed is not results[0]:
+        row["message"] = f"process {results.index(failed) + 1} {failed.status}: {failed.message}"
+    if epochs := [epoch["beside_steps_s"] for one in values if (epoch := one.get("epoch"))]:
         beside = [beside_s for beside_s in epochs if beside_s is not None]
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
@@ -117,14 +118,6 @@ def build_row(
 
 def _pool(timings: Sequence[Timing], rules: MeasurementRules) -> Timing | None:
     return pool_timings(timings, width=rules.width) if timings else None
-
-
-def _build_message(results: Sequence[ProcessResult]) -> str | None:
-    """Return the first failure, with the process's number unless it is the first; None without failures."""
-    for number, result in enumerate(results, start=1):
-        if result.message is not None:
-            return result.message if number == 1 else f"process {number} {result.status}: {result.message}"
-    return None
 
 
 def _compute_largest(memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
@@ -167,10 +160,11 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     """Return a copy of the document with the values derived from all rows."""
     splits = list(_compute_splits(document["rows"]))
     fixed_s = {split["precision"]: split["fixed_s"] for split in splits}
-    rows = []
+    rows: list[RowRecord] = []
     for row in document["rows"]:
         limit, sentence = find_bottleneck(row, fixed_s=fixed_s.get(row["precision"]))
-        rows.append(row | {"limit": limit, "findings": [*row["findings"], *([sentence] if sentence else [])]})
+        findings = [*row["findings"], sentence] if sentence else row["findings"]
+        rows.append(row | {"limit": limit, "findings": findings})
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
     fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
     return document | {
@@ -180,7 +174,7 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     }
 
 
-def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[Split]:
+def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[dict[str, Any]]:
     """Yield the fixed and the per-sample time of a step for each precision with two batch sizes."""
     from ..predict.from_profile.error_model import split_fixed_per_sample
 
@@ -206,10 +200,8 @@ HOST_SHARE = 0.5  # share of a step independent of the batch size above which it
 
 def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") -> list[str]:
     """Return the caveats of a measured row; `options`: those of the command line, which no advice repeats."""
-    found: list[str] = []
     fit, load = row["fit"], row.get("load")
-    if load is not None and load["other_share"] >= OTHERS_SHARE:
-        found.append(_describe_load(load))
+    found = [_describe_load(load)] if load is not None and load["other_share"] >= OTHERS_SHARE else []
     if fit is None or fit.get("median_s") is None:
         return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
     spread = fit.get("spread")
@@ -227,7 +219,12 @@ def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") 
             f"clocks or temperature changed"
         )
     if compute_process_spread(fit) > DRIFT:
-        found.append(_describe_process_spread(fit))
+        medians_s = fit["process_medians_s"]
+        low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
+        found.append(
+            f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms per step: "
+            f"a run may take any time in this range"
+        )
     if spread > SPREAD:
         found.append(f"unsteady: half of the windows differ by more than {spread:.0%} of the median")
     return found
@@ -247,15 +244,6 @@ def _describe_load(load: LoadRecord) -> str:
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 
-def _describe_process_spread(fit: Timing) -> str:
-    medians_s = fit["process_medians_s"]
-    low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
-    return (
-        f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms per step: "
-        f"a run may take any time in this range"
-    )
-
-
 def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) -> str:
     count = len(fit.get("process_medians_s") or ())
     flag, after, value = "--max-time", f"{rules.most_s:g} s", 4 * rules.most_s
@@ -273,17 +261,14 @@ def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) ->
 def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[str | None, str]:
     """Return the bottleneck of a `fit()` step (`input`, `host`, `device`), and a sentence on it; None if unknown.
 
-    Args:
-        row: Measured row of the profile.
-        fixed_s: Part of a step independent of the batch size; None if only one size was measured [s].
+    `fixed_s` is the part of a step independent of the batch size; None if only one size was measured [s].
     """
     fit, step = row["fit"], row.get("step")
     fit_s = fit["median_s"] if fit else None
     step_s = step["median_s"] if step else None
     if fit_s is None:
         return None, ""
-    waits = _describe_input(row, fit_s, step_s)
-    if waits:
+    if waits := _describe_input(row, fit_s, step_s):
         return "input", waits
     if fixed_s is None:
         return None, ""

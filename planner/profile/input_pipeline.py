@@ -28,12 +28,9 @@ MOST_BATCHES = 2000
 
 
 def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
-    """Return the throughput of a script's `fit()` input; of a PyDataset also with other numbers of workers.
+    """Return the throughput of the input of a `fit()` with arguments `fed`, in a limited time each [s].
 
-    Args:
-        fed: Arguments of `fit()`.
-        batch_size: Samples of a batch [-].
-        most_s: Time limit for each number of workers [s].
+    That of a PyDataset also with other numbers of workers.
     """
     import keras
 
@@ -197,18 +194,14 @@ class InputWaits:
         epoch_iterator._get_iterator = lambda: self._iterate(original())
 
     def _iterate(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source = iter(batches)
-        while True:
-            began_s = self._clock()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
+        began_s = self._clock()
+        for batch in batches:
             self._seen += 1
             self.batch_size = self.batch_size or count_samples(batch)
             if self._seen > WARM_UP_BATCHES and len(self.waits_s) < KEPT_BATCHES:
                 self.waits_s.append(self._clock() - began_s)
             yield batch
+            began_s = self._clock()
 
     def build_record(self, *, batch_size: int | None, step_s: float | None) -> PipelineRecord | None:
         """Return the input's throughput; None if the waits do not reveal it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
 def build_child_environment(
-    backend: str, device: str | None, *, terms: ScriptOptions, folder: Path
+    backend: str, device: str | None, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
     """Build the environment of a measuring process: backend, device, no preallocated device memory."""
     environment = build_process_environment(terms, folder)
@@ -47,9 +48,7 @@ def ask_device(backend: str, device: str | None = None, *, timeout_s: float = PR
     child = ChildProcess(
         f"{__package__}.machine",
         {"backend": backend},
-        build_environment=lambda folder: build_child_environment(
-            backend, device, terms=ScriptOptions(), folder=folder
-        ),
+        build_environment=partial(build_child_environment, backend, device, ScriptOptions()),
         limit_s=timeout_s,
     )
     try:
@@ -120,16 +119,10 @@ class MeasuringProcess(ScriptProcess):
         self._state: dict[str, Any] | None = None
         self._meters: dict[str, Meter] = {}
         self._watch: LoadMonitor | None = None
-        super().__init__(
-            module,
-            request,
-            terms=replace(terms, tell=lambda line: on_event({"event": "script", "at": line})),
-            build_environment=lambda folder: build_child_environment(
-                request["backend"], request["device"], terms=terms, folder=folder
-            ),
-            limit_s=limit_s,
-            limit_bytes=host_bytes,
-        )
+        build = partial(build_child_environment, request["backend"], request["device"], terms)
+        terms = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
+        how: dict[str, Any] = {"limit_s": limit_s, "limit_bytes": host_bytes}
+        super().__init__(module, request, terms=terms, build_environment=build, **how)
 
     def start(self, *, limit_s: float | None) -> None:
         """Give the device to a process that is prepared, with another time limit from now on [s]."""
@@ -150,7 +143,12 @@ class MeasuringProcess(ScriptProcess):
         except ChildLimitError as limit:
             self.stop()
             return self._finish("out_of_memory", str(limit)) if limit.memory else self._end_late()
-        return self._explain_exit()
+        code, lines = self.process.returncode, self.output.read_lines()
+        if code == -signal.SIGKILL:
+            killed = "the process was killed, as the system does when memory is used up"
+            return self._finish("out_of_memory", killed)
+        last = lines[-1][:300] if lines else "it printed nothing"
+        return self._finish("failed", f"the process ended with code {code}: {last}")
 
     def check(self) -> None:
         """Raise ChildLimitError also where the host runs out of memory."""
@@ -165,10 +163,11 @@ class MeasuringProcess(ScriptProcess):
 
     def _end_late(self) -> ProcessResult:
         """Return the result at the time limit; enough windows are a measurement."""
-        windows = len(self._meters["fit"].steps_s) if "fit" in self._meters else 0
-        if windows >= MIN_WINDOWS:
-            self._keep_windows("fit")
-            return self._finish("measured", f"stopped after {self.limit_s:.0f} s, with {windows} windows")
+        meter = self._meters.get("fit")
+        if meter is not None and len(meter.steps_s) >= MIN_WINDOWS:
+            self.result.values["fit"] = meter.to_json() | {"stopped": "interrupted"}
+            held = f"stopped after {self.limit_s:.0f} s, with {len(meter.steps_s)} windows"
+            return self._finish("measured", held)
         self.result.is_late = True
         return self._finish("failed", f"not measured within {self.limit_s:.0f} s")
 
@@ -201,22 +200,10 @@ class MeasuringProcess(ScriptProcess):
         self.result.load = self._watch.stop() if self._watch is not None else None
         return self.result
 
-    def _explain_exit(self) -> ProcessResult:
-        code, lines = self.process.returncode, self.output.read_lines()
-        if code == -signal.SIGKILL:
-            return self._finish(
-                "out_of_memory", "the process was killed, as the system does when memory is used up"
-            )
-        last = lines[-1][:300] if lines else "it printed nothing"
-        return self._finish("failed", f"the process ended with code {code}: {last}")
-
     def interrupted(self) -> ProcessResult:
         """Return the windows received so far as the result."""
-        self._keep_windows("fit", "step")
-        return self._finish("interrupted", "stopped by the user")
-
-    def _keep_windows(self, *phases: Literal["fit", "step"]) -> None:
-        """Take the windows received so far for the timing of phases."""
+        phases: tuple[Literal["fit", "step"], ...] = ("fit", "step")
         for phase in phases:
             if phase in self._meters:
                 self.result.values[phase] = self._meters[phase].to_json() | {"stopped": "interrupted"}
+        return self._finish("interrupted", "stopped by the user")

@@ -95,27 +95,17 @@ class Meter:
         return True
 
     def _close(self, elapsed_s: float) -> None:
-        step_s = elapsed_s / self._steps
-        self._planned = self._plan(step_s)
-        if self.settled is None:
-            self._warm(step_s, elapsed_s)
+        step_s, rules = elapsed_s / self._steps, self.rules
+        self._planned = max(1, round(rules.window_s / step_s))
+        if self._stretch:  # equal windows fill the interval between pauses
+            self._planned = math.ceil(self._stretch / max(1, round(self._stretch / self._planned)))
+        if self.settled is not None:
+            self.steps_s.append(step_s)
+            self.counts.append(self._steps)
+            self._measured_s += elapsed_s
+            self._counted = True
+            self.why = self.why or self._enough()
             return
-        self.steps_s.append(step_s)
-        self.counts.append(self._steps)
-        self._measured_s += elapsed_s
-        self._counted = True
-        if self.why is None:
-            self.why = self._enough()
-
-    def _plan(self, step_s: float) -> int:
-        """Return the steps of the next window, so that equal windows fill the interval between pauses."""
-        wanted = max(1, round(self.rules.window_s / step_s))
-        if not self._stretch:
-            return wanted
-        return math.ceil(self._stretch / max(1, round(self._stretch / wanted)))
-
-    def _warm(self, step_s: float, elapsed_s: float) -> None:
-        rules = self.rules
         self.warm.append(step_s)
         self._warmed_s += elapsed_s
         if is_settled(self.warm, last=rules.settle_windows, within=rules.settle_within):
@@ -166,7 +156,7 @@ def time_windows(
     """Run steps in windows, synchronizing the device at each end, until the meter is done.
 
     Args:
-        step: Starts a step, possibly without waiting for it.
+        step: Starts one step or several, possibly without waiting for them.
         synchronize: Waits for all started steps.
         meter: Meter of the windows.
         clock: Monotonic clock [s].
