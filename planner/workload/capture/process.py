@@ -31,12 +31,9 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(
 def build_script_environment(
     *, variables: tuple[str, ...] = (), empty: Path, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Build the environment of the user's code.
+    """Build the environment of the user's code from that of this process.
 
-    Args:
-        variables: Additional variables to pass unchanged, set or not (see `require_variables`).
-        empty: Empty folder in which SDKs look for credentials.
-        environ: Environment of this process.
+    `variables` pass unchanged, set or not (see `require_variables`); SDKs look for credentials in `empty`.
     """
     seen = {
         name: value
@@ -115,19 +112,17 @@ class ScriptProcess(ChildProcess):
     runs_script = True  # whether the user's code runs, so that its limit holds
 
     def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
-        """Start the process; call `stop` at the end.
+        """Start the process; call `stop` at the end. The rest is as for `ChildProcess`.
 
         Args:
-            module: Module to run.
             request: Its request, with MODEL `reference` and its `base` folder.
             terms: Time limit and progress callback.
-            how: As for `ChildProcess`.
         """
         self._name, self._terms = request["reference"], terms
         base = Path(request["base"])
         self._own = str(parse_reference(self._name, base=base).folder(base))
         self._started_s = self._told_s = time.monotonic()
-        self._begun_s: float | None = None
+        self._begun_s: float | None = None  # when the user's code began; None before it
         self._at = ""
         super().__init__(module, request, **how)
 
@@ -136,59 +131,49 @@ class ScriptProcess(ChildProcess):
         self._started_s = self._told_s = self._begun_s = time.monotonic()
         return super().ask(request)
 
-    def _begun(self) -> float | None:
-        """Return the start of the user's code on the monotonic clock [s]; None before it."""
-        if self._begun_s is None:
-            with suppress(OSError, ValueError):  # missing, or being written
-                self._begun_s = float((self.folder / BEGUN).read_text())
-        return self._begun_s
-
     def check(self) -> None:
         """Report the script's position if due; ScriptTimeoutError at a time limit of the user's code."""
         super().check()
         if not self.runs_script:
             return
-        now_s, begun_s = time.monotonic(), self._begun()
-        if begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
+        if self._begun_s is None:
+            with suppress(OSError, ValueError):  # missing, or being written
+                self._begun_s = float((self.folder / BEGUN).read_text())
+        now_s, limit_s = time.monotonic(), self._terms.timeout_s
+        if self._begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
             raise ScriptTimeoutError(
                 f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
                 hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
             )
-        if begun_s is not None and now_s - begun_s >= self._terms.timeout_s:
-            raise self._build_timeout_error()
+        if self._begun_s is not None and now_s - self._begun_s >= limit_s:
+            place, longer = self.place(), format_typed_duration(LONGER * limit_s)
+            at, other = f"; it was at {place}" if place else "", suggest_function(self._name.split("?", 1)[0])
+            raise ScriptTimeoutError(
+                f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped{at}",
+                hint=f"`GPUPLAN_SCRIPT_TIMEOUT={longer}` gives it more time{other}",
+            )
         gone_s = now_s - self._started_s
         if gone_s >= SHOWN_AFTER_S and now_s - self._told_s >= REFRESH_S:
             self._told_s = now_s
             place = self.place()
             self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
 
-    def _build_timeout_error(self) -> ScriptTimeoutError:
-        limit_s, place = self._terms.timeout_s, self.place()
-        other = suggest_function(self._name.split("?", 1)[0])
-        return ScriptTimeoutError(
-            f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped"
-            + (f"; it was at {place}" if place else ""),
-            hint=f"`GPUPLAN_SCRIPT_TIMEOUT={format_typed_duration(LONGER * limit_s)}` gives it more time{other}",
-        )
-
     def place(self) -> str:
-        """Return the position in the user's files as `file, line N`, else the last known one; empty if unknown."""
-        with suppress(OSError):
-            self._at = self._request_position() or self._at
-        return self._at
+        """Return the position in the user's files as `file, line N`, else the last known one; empty if unknown.
 
-    def _request_position(self) -> str:
-        """Return the position by the traceback that the process writes on a signal; empty without an answer."""
-        stack = self.folder / STACK
-        os.truncate(stack, 0)
-        self.process.send_signal(ASK)
-        until_s = time.monotonic() + ANSWER_S
-        while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
-            pass
-        self._over.wait(ANSWERED_S)  # it writes in parts
-        text = stack.read_bytes().decode("unicode_escape", errors="replace")
-        places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
-        return next((name_place(*place) for place in places), "")
+        It is in the traceback that the process writes on a signal.
+        """
+        stack, until_s = self.folder / STACK, time.monotonic() + ANSWER_S
+        with suppress(OSError):
+            os.truncate(stack, 0)
+            self.process.send_signal(ASK)
+            while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
+                pass
+            self._over.wait(ANSWERED_S)  # it writes in parts
+            text = stack.read_bytes().decode("unicode_escape", errors="replace")
+            places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
+            self._at = next((name_place(*place) for place in places), self._at)
+        return self._at
 
     @contextmanager
     def output_on_failure(self) -> Iterator[None]:

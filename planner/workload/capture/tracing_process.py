@@ -9,6 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,10 +41,9 @@ def trace_in_child(
     backend: str | None = None,
     lower: str | None = None,
 ) -> dict[str, Any]:
-    """Trace a reference in a separate process, so that its backend and global settings do not leak.
+    """Trace a MODEL reference in a separate process, so that its backend and global settings do not leak.
 
     Args:
-        text: MODEL reference.
         base: Base folder of references.
         options: The user's options for the run.
         argv: Arguments of a script.
@@ -59,10 +59,8 @@ def trace_in_child(
         GpuplanError: The child was killed.
     """
     kept = get_kept_models() if backend is None and lower is None else None
-    if kept is not None:
-        answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
-        if answer is not None:
-            return _unwrap(answer)
+    if kept is not None and (answer := kept.ask(_compute_key(text, base, options, argv), options)) is not None:
+        return _unwrap(answer)
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
         return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
@@ -141,10 +139,7 @@ def _trace(
         f"{__package__}.child",
         request,
         terms=options.script,
-        build_environment=lambda folder: (
-            _build_environment(backend, options, folder, default=default)
-            | ({LAST_TRACE: "true"} if is_last else {})
-        ),
+        build_environment=partial(_build_environment, backend, options, default, is_last=is_last),
         shows_output=show_script_output.get(),
     )
     with contextlib.ExitStack() as stack:
@@ -154,7 +149,7 @@ def _trace(
             if kept is None or answer is None:
                 return _unwrap(*_run_to_end(child, text))
             answer = _unwrap(answer)
-            key = compute_model_key(text, base=base, options=options, argv=argv)
+            key = _compute_key(text, base, options, argv)
             kept.drop(key)
             kept[key] = child
             stack.pop_all()
@@ -179,21 +174,23 @@ def _run_to_end(child: ScriptProcess, text: str) -> tuple[dict[str, Any], str]:
     code = child.process.returncode
     if code == INTERRUPTED:
         raise KeyboardInterrupt
+    killed = f"was killed by signal {-code}" if code < 0 else ""
     if last is None:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = killed or f"ended with exit code {code}"
         hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
         raise GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
-    how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
-    return last, f"the process of `{text}` {how}"
+    return last, f"the process of `{text}` {killed or f'ended by itself (exit code {code})'}"
 
 
 def _build_environment(
-    backend: str, options: WorkloadOptions, folder: Path, *, default: str | None
+    backend: str, options: WorkloadOptions, default: str | None, folder: Path, *, is_last: bool
 ) -> dict[str, str]:
     """Build the child's environment: backends, no accelerator, and the requested number of devices."""
     environment = build_process_environment(options.script, folder)
     if default is not None:
         environment[KERAS_DEFAULT] = default
+    if is_last:
+        environment[LAST_TRACE] = "true"
     environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -223,14 +220,7 @@ class LoweredStep(NamedTuple):
 def lower_step(
     reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
 ) -> LoweredStep:
-    """Lower the step of a MODEL argument for a platform.
-
-    Args:
-        reference: A script, function, application or saved model.
-        options: The user's options for the run, including the batch size.
-        platform: `tpu` or `cuda`.
-        base: Base folder of relative paths; by default the current one.
-        argv: Arguments of a script.
+    """Lower the step of a MODEL argument for `tpu` or `cuda`; `base` is by default the current folder.
 
     Raises:
         UsageError: The reference is a saved workload or profile, which contains no program.
@@ -252,7 +242,7 @@ OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change 
 _kept: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
-def compute_model_key(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
+def _compute_key(text: str, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
     """Return a key of a built model: its reference and all options but those of the step."""
     fixed = {name: value for name, value in options.to_json().items() if name not in OF_STEP}
     variables = {name: os.environ.get(name) for name in ("KERAS_BACKEND", *options.script.variables)}
@@ -263,11 +253,7 @@ class KeptModels(dict[str, ScriptProcess]):
     """Processes that have answered a request, and answer others, by what their models depend on."""
 
     def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
-        """Return the answer of a process for other options of the step; None if there is none, or if it ended.
-
-        Raises:
-            ScriptTimeoutError: The user's code exceeded its time limit.
-        """
+        """Return the answer of a process for other options of the step; None if there is none, or if it ended."""
         answer = None
         if (child := self.get(key)) is not None:
             with child.output_on_failure():
