@@ -115,7 +115,7 @@ def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:
         yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
 
 
-def to_plain(value: object) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert a value into JSON values.
 
     A record (a dataclass or a `Frozen`) becomes an object with its fields in order, a mapping an object, another

@@ -178,10 +178,13 @@ class StepTimer(StepRecorder):
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
         document["accelerator"] = self.accelerator or find_accelerator_name(found["device"])
+        timing: Timing = self.meter.to_json() | {"stopped": "stopped"}
+        if not self.meter.steps_s:  # the mean of an epoch's steps except the first
+            timing["median_s"] = self.step_s()
         row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
             "precision": str(self._model.dtype_policy.name),
-            "fit": self._build_timing(),
+            "fit": timing,
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
             "memory": {
                 "device_peak_bytes": read_device_peak_bytes(backend),
@@ -194,13 +197,6 @@ class StepTimer(StepRecorder):
         row["findings"] = find_caveats(row, rules=RULES)
         document["rows"] = [row]
         return complete_profile(document)
-
-    def _build_timing(self) -> Timing:
-        """Return the timing; in a run without windows, the mean of an epoch's steps except the first."""
-        timing: Timing = self.meter.to_json() | {"stopped": "stopped"}
-        if not self.meter.steps_s:
-            timing["median_s"] = self.step_s()
-        return timing
 
     def _build_run(self) -> dict[str, Any]:
         params = self.params or {}
@@ -219,9 +215,8 @@ class StepTimer(StepRecorder):
 
 def _merge_pairs(meter: Meter) -> None:
     """Merge the windows in pairs, and double their length."""
-    pairs = list(zip(meter.steps_s[::2], meter.steps_s[1::2], strict=False))
     counts = list(zip(meter.counts[::2], meter.counts[1::2], strict=False))
-    merged = [(a * n + b * m) / (n + m) for (a, b), (n, m) in zip(pairs, counts, strict=True)]
-    meter.steps_s[:] = merged
+    pairs = zip(meter.steps_s[::2], meter.steps_s[1::2], counts, strict=False)
+    meter.steps_s[:] = [(a * n + b * m) / (n + m) for a, b, (n, m) in pairs]
     meter.counts[:] = [n + m for n, m in counts]
     meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)
