@@ -39,12 +39,9 @@ class ChildLimitError(Exception):
 
 
 class ChildProcess:
-    """A process in its own session, so that its descendants end with it.
+    """A process in its own session, so that its descendants end with it, and a temporary folder of both.
 
-    Attributes:
-        process: The process; `returncode` is negative where a signal ended it.
-        folder: Temporary folder of both.
-        output: Its standard output and error.
+    `returncode` of `process` is negative where a signal ended it.
     """
 
     pause_s = PAUSE_S
@@ -59,11 +56,9 @@ class ChildProcess:
         limit_s: float | None = None,
         limit_bytes: int | None = None,
     ) -> None:
-        """Start the process; call `stop` at the end.
+        """Start the process that runs a module, which must use `Parent`; call `stop` at the end.
 
         Args:
-            module: Module to run, which must use `Parent`.
-            request: Its request.
             build_environment: Function from the temporary folder to the environment of the process.
             shows_output: Whether its output goes to standard error, instead of being kept.
             limit_s, limit_bytes: Limits of time and resident memory; None for no limit.
@@ -201,12 +196,7 @@ class ChildOutput:
 
 
 class Parent:
-    """Child's side: the parent process, its request, and messages to it.
-
-    Attributes:
-        folder: Temporary folder of both.
-        request: The request.
-    """
+    """Child's side: the parent process, its request, messages to it, and the temporary folder of both."""
 
     def __init__(self, folder: str) -> None:
         """Read the request."""

@@ -115,7 +115,10 @@ class MeasuredValues(TypedDict, total=False):
 
 
 class RowRecord(TypedDict):
-    """A measured configuration: batch size and precision. `workload` is an index into the document's."""
+    """A measured configuration: batch size and precision. `workload` is an index into the document's.
+
+    `StepTimer` adds `predicted`: step time and basis, for the accelerator of the run.
+    """
 
     batch_size: int | None
     precision: str | None
@@ -133,7 +136,6 @@ class RowRecord(TypedDict):
     load: LoadRecord | None
     limit: str | None
     findings: list[str]
-    predicted: NotRequired[dict[str, Any]]  # step time and basis, for the accelerator of the run
 
 
 class ProfileDocument(TypedDict):

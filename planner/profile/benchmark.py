@@ -239,8 +239,6 @@ def run_benchmark(
     workload, and at the end. Its status is `interrupted` until everything was tried.
 
     Args:
-        workloads: What to measure, in order.
-        backend: Keras backend.
         device: Device to compute on; None for the backend's default.
         minutes: Time limit for all workloads together [min].
         tell: Callback with the workload that is begun, the number of those before it and of all.

@@ -62,24 +62,8 @@ def create_profile(
 
 def create_row(*, status: str, batch_size: int | None) -> RowRecord:
     """Return a row without measured values."""
-    return {
-        "batch_size": batch_size,
-        "precision": None,
-        "asked_precision": None,
-        "status": status,
-        "message": None,
-        "fit": None,
-        "step": None,
-        "epoch": None,
-        "memory": None,
-        "pipeline": None,
-        "state_while_timed": None,
-        "workload": None,
-        "prepare": {},
-        "load": None,
-        "limit": None,
-        "findings": [],
-    }
+    row: dict[str, Any] = dict.fromkeys(RowRecord.__annotations__)
+    return cast("RowRecord", row | {"batch_size": batch_size, "status": status, "prepare": {}, "findings": []})
 
 
 def build_row(

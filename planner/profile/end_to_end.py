@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
 from ..estimate_document import read_offers
@@ -166,7 +166,8 @@ def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
     if predicted is None:
         return ["no prediction is possible for this device"]
     low, high = predicted.time_s.low, predicted.time_s.high
-    row["predicted"] = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
+    prediction = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
+    cast("dict[str, Any]", row)["predicted"] = prediction
     verdict = "inside" if low <= measured_s <= high else "outside"
     return [
         f"{measured_s * MS_PER_S:.4g} ms per step is {verdict} the predicted {low * MS_PER_S:.3g} to "

@@ -167,20 +167,12 @@ class InputWaits:
     wait for them: their throughput is known where the wait dominates the step, and unknown elsewhere. Arrays are
     not watched, nor is `tf.data`, which prepares batches in its own threads. TensorFlow takes batches inside its
     compiled loop, where they cannot be timed.
-
-    Args:
-        clock: Monotonic clock [s].
-
-    Attributes:
-        waits_s: Time in the input, one value per batch after the first ones [s].
-        workers: Number of the input's workers; None if it has none of its own [-].
-        batch_size: Samples of the first batch; None before it, and for an input that is not watched [-].
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.waits_s: list[float] = []
-        self.workers: int | None = None
-        self.batch_size: int | None = None
+        self.waits_s: list[float] = []  # time in the input, one value per batch after the first ones [s]
+        self.workers: int | None = None  # of the input; None if it has none of its own [-]
+        self.batch_size: int | None = None  # of the first batch; None before it, or if it is not watched [-]
         self._background: bool | None = None  # None: not an input whose batches can be timed
         self._clock, self._seen = clock, 0
 

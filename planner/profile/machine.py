@@ -52,8 +52,12 @@ def read_host_facts() -> dict[str, Any]:
     """Return the processor, memory, clocks, power and load of the host."""
     import psutil
 
+    clock = battery = None
     with contextlib.suppress(OSError, NotImplementedError, RuntimeError):
         clock = psutil.cpu_freq()
+    if hasattr(psutil, "sensors_battery") and BATTERY.exists():
+        battery = psutil.sensors_battery()
+    plugged = None if battery is None else battery.power_plugged
     load = os.getloadavg() if hasattr(os, "getloadavg") else (None,)
     return {
         "processor": read_processor_name(),
@@ -63,7 +67,7 @@ def read_host_facts() -> dict[str, Any]:
         "clock_mhz": round(clock.current, 1) if clock else None,
         "clock_max_mhz": clock.max or None if clock else None,
         "governor": _read(GOVERNOR),
-        "on_battery": _on_battery(),
+        "on_battery": None if plugged is None else not plugged,
         "memory_bytes": psutil.virtual_memory().total,
         "memory_available_bytes": psutil.virtual_memory().available,
         "load_1_min": load[0],
@@ -85,13 +89,6 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
-
-
-def _on_battery() -> bool | None:
-    import psutil
-
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") and BATTERY.exists() else None
-    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
 def read_versions(packages: Iterable[str]) -> dict[str, str]:

@@ -108,12 +108,10 @@ class MeasuringProcess(ScriptProcess):
         """Start the process; call `stop` at the end.
 
         Args:
-            request: Request to `module`.
-            on_event: Callback for every message.
+            request: Request to `module`, `CHILD` or one with the same messages; each is told to `on_event`.
             terms: Options for running the user's code until there is a model.
             limit_s: Time after which it is stopped, with the windows that it has by then; None for no limit [s].
             host_bytes: Resident memory at which it is stopped; None for what the host has [bytes].
-            module: Module to run, `CHILD` or one with the same messages.
         """
         self._on_event, self.result = on_event, ProcessResult()
         self._state: dict[str, Any] | None = None

@@ -154,7 +154,6 @@ def profile(
     """Measure every configuration and return the profile.
 
     Args:
-        request: Request for a profile.
         on_event: Callback for events: `left` (expected seconds until the answer), `begin`, `ready`, `warm`,
             `window`, `done`, `failed`.
         keep: Callback with the whole document after each process, also after an interruption.
@@ -190,12 +189,11 @@ def profile(
             document["status"] = "interrupted"
             raise
         finally:
-            if measurement.results:
-                measurement.row = build_row(
-                    measurement.results, asked=measurement.asked, rules=request.rules, options=request.typed
-                )
+            if results := measurement.results:
+                how: dict[str, Any] = {"rules": request.rules, "options": request.typed}
+                measurement.row = build_row(results, asked=measurement.asked, **how)
                 document["rows"] = [one.row for one in measurements]
-                environment = measurement.results[-1].environment
+                environment = results[-1].environment
                 if environment is not None and document["environment"] is None:
                     document["environment"] = environment
                     document["accelerator"] = find_accelerator_name(environment["device"])
@@ -236,7 +234,20 @@ class _Measurement:
         """Measure in one more process; an interruption adds the values that had arrived."""
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
         began_s = time.monotonic()
-        child = self._build_request(request, base)
+        # The interval of the pooled median is narrower than that of one process by the root of their number.
+        rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
+        child = {
+            "reference": request.model,
+            "base": str(base),
+            "options": replace(request.options, **self.asked).to_json(),
+            "argv": list(request.argv),
+            "backend": request.backend,
+            "device": request.device,
+            "data": request.data,
+            "brief": request.brief or (request.answer_s is not None and bool(self.results)),
+            "pipeline": not self.results,
+            "rules": to_plain(rules),
+        }
         process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
             self.results.append(process.run())
@@ -249,34 +260,13 @@ class _Measurement:
             schedule.took_s.append(time.monotonic() - began_s)
             self.took_s += schedule.took_s[-1]
 
-    def _build_request(self, request: ProfileRequest, base: Path) -> dict[str, Any]:
-        """Return the request to `profile.child`."""
-        # The interval of the pooled median is narrower than that of one process by the root of their number.
-        rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
-        return {
-            "reference": request.model,
-            "base": str(base),
-            "options": replace(request.options, **self.asked).to_json(),
-            "argv": list(request.argv),
-            "backend": request.backend,
-            "device": request.device,
-            "data": request.data,
-            "brief": request.brief or (request.answer_s is not None and bool(self.results)),
-            "pipeline": not self.results,
-            "rules": to_plain(rules),
-        }
-
     def is_due(self, request: ProfileRequest) -> bool:
         """Return whether another process should measure."""
-        if self.row["fit"] is None or any(result.status != "measured" for result in self.results):
+        fit, several, count = self.row["fit"], request.several, len(self.results)
+        if fit is None or any(result.status != "measured" for result in self.results):
             return False
-        return not is_enough(
-            self.row["fit"],
-            several=request.several,
-            processes=len(self.results),
-            took_s=self.took_s,
-            most_s=request.rules.most_s * request.several.fewest,
-        )
+        most_s = request.rules.most_s * several.fewest
+        return not is_enough(fit, several=several, processes=count, took_s=self.took_s, most_s=most_s)
 
 
 def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
@@ -289,12 +279,9 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
     for row in document["rows"]:
         if row["status"] != "measured":
             continue
-        options = replace(
-            request.options,
-            batch_size=row["batch_size"],
-            precision=row["asked_precision"],
-            compiled=False if document["backend"] == "torch" else None,
-        ).with_callback(lambda line: on_event({"event": "script", "at": line}))
+        options = replace(request.options, batch_size=row["batch_size"], precision=row["asked_precision"])
+        options = replace(options, compiled=False if document["backend"] == "torch" else None)
+        options = options.with_callback(lambda line: on_event({"event": "script", "at": line}))
         try:
             whole = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:

@@ -33,7 +33,6 @@ MEASURE_S = 10.0  # most time of the steps [s]
 LONGEST_STEP_S = 5.0  # a step that takes longer is not waited for [s]
 MEMORY_SHARE = 0.8  # of what is available, up to which weights are made [-]
 LOOK_S = 0.3  # of the processor, to tell whether it is quiet [s]
-PERCENT = 100.0
 SPREAD = 1.1  # factor from one run of the same steps to another on a CPU [-]
 RULES: Mapping[str, Any] = {  # changes of `MeasurementRules`
     "window_s": 0.2, "settle_windows": 4, "settle_within": 0.05, "warm_up_s": 1.5, "width": 0.05, "least_s": 1.0,
@@ -65,7 +64,7 @@ def measure_others_share() -> float:
     """Return the share of the processor in use while this process sleeps for a moment [-]."""
     import psutil
 
-    return float(psutil.cpu_percent(LOOK_S)) / PERCENT
+    return float(psutil.cpu_percent(LOOK_S)) / 100.0
 
 
 def get_day() -> str:
@@ -127,15 +126,10 @@ def measure_step(
     argv: Sequence[str],
     tell: Callable[[str], None],
 ) -> StepHere | None:
-    """Run a few steps of a model on this machine, keep their time and return it.
+    """Run a few steps of a model on this machine, which has `accelerator`; keep their time and return it.
 
-    None where the weights do not fit beside what runs, or the backend is not installed.
-
-    Args:
-        model: MODEL reference.
-        workload: The longest phase of what was traced, with `options` and the script's arguments `argv`.
-        accelerator: What this machine computes with.
-        tell: Callback for one line on the progress.
+    None where the weights do not fit beside what runs, or the backend is not installed. `workload` is the longest
+    phase of what was traced with `options` and `argv`; `tell` is called with one line on the progress.
     """
     from .windows import MeasurementRules
 
