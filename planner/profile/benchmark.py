@@ -60,12 +60,8 @@ class Configured(Frozen):
     precision: str
 
 
-def _read_suite() -> tuple[BenchmarkWorkload, ...]:
-    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
-    return tuple(BenchmarkWorkload(**row | {"device": (*row["device"],), "cpu": (*row["cpu"],)}) for row in rows)
-
-
-SUITE = _read_suite()
+_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
+SUITE = tuple(BenchmarkWorkload(**row | {name: (*row[name],) for name in ("device", "cpu")}) for row in _ROWS)
 
 
 def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
@@ -78,10 +74,8 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
     known = [one.name for one in SUITE]
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"no workload `{name}` in the benchmark",
-                hint=near_names_hint(name, known, see_all="gpuplan benchmark --help"),
-            )
+            hint = near_names_hint(name, known, see_all="gpuplan benchmark --help")
+            raise UsageError(f"no workload `{name}` in the benchmark", hint=hint)
     return tuple(one for one in SUITE if not names or one.name in names)
 
 

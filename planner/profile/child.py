@@ -204,6 +204,8 @@ def draw_weights_quickly() -> Iterator[None]:
     import keras
     import numpy as np
 
+    from ..workload.keras_layers import replacing
+
     random = np.random.default_rng(0)
 
     def draw(self: Any, shape: Any, dtype: Any = None, **_: Any) -> Any:
@@ -211,15 +213,8 @@ def draw_weights_quickly() -> Iterator[None]:
         return keras.ops.convert_to_tensor(scale * random.standard_normal(shape, dtype=np.float32), dtype)
 
     names = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal", "Orthogonal")
-    kinds = [getattr(keras.initializers, name) for name in names]
-    before = [kind.__call__ for kind in kinds]
-    try:
-        for kind in kinds:
-            kind.__call__ = draw
+    with replacing(*((getattr(keras.initializers, name), "__call__", draw) for name in names)):
         yield
-    finally:
-        for kind, call in zip(kinds, before, strict=True):
-            kind.__call__ = call
 
 
 def set_products(backend: str, precision: str | None) -> dict[str, Any]:

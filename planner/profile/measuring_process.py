@@ -29,7 +29,7 @@ def build_child_environment(
     backend: str, device: str | None, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
     """Build the environment of a measuring process: backend, device, no preallocated device memory."""
-    environment = build_process_environment(terms, folder)
+    environment = build_process_environment(terms.variables, folder)
     environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")

@@ -28,13 +28,18 @@ _VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_tex
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)")
 
 
-def build_script_environment(
-    *, variables: tuple[str, ...] = (), empty: Path, environ: Mapping[str, str] = os.environ
+def build_process_environment(
+    variables: tuple[str, ...], folder: Path, *, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Build the environment of the user's code from that of this process.
+    """Build the environment of a process that runs the user's code from that of this process.
 
-    `variables` pass unchanged, set or not (see `require_variables`); SDKs look for credentials in `empty`.
+    `variables` pass unchanged, set or not (see `require_variables`). `folder`, which ends with the process, gets
+    an empty one, in which SDKs look for credentials, and one for temporary files: a process that is stopped
+    removes none of its own, and TensorFlow writes one for each traced function.
     """
+    empty, temporary = folder / "no-credentials", folder / "tmp"
+    for one in (empty, temporary):
+        one.mkdir(exist_ok=True)
     seen = {
         name: value
         for name, value in environ.items()
@@ -44,10 +49,12 @@ def build_script_environment(
     proxies = (name for name in environ if name.lower() in _VARIABLES["proxies"])
     seen |= {name: _strip_credentials(environ[name]) for name in proxies}
     seen |= {name: value.format(empty=empty, null=os.devnull) for name, value in _VARIABLES["set"].items()}
+    seen["TMPDIR"] = str(temporary)
     for name in variables:
         seen.pop(name, None)
         if name in environ:
             seen[name] = environ[name]
+    seen.setdefault("TFHUB_CACHE_DIR", os.path.join(tempfile.gettempdir(), "tfhub_modules"))  # its default
     return seen
 
 
@@ -89,20 +96,6 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
 class ScriptTimeoutError(CaptureError):
     """The user's code exceeded its time limit and was stopped. Exit code 1."""
-
-
-def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, str]:
-    """Build the environment of a process that runs the user's code.
-
-    `folder`, which ends with the process, gets an empty one for credentials and one for temporary files: a process
-    that is stopped removes none of its own, and TensorFlow writes one for each traced function.
-    """
-    empty, temporary = folder / "no-credentials", folder / "tmp"
-    for one in (empty, temporary):
-        one.mkdir(exist_ok=True)
-    environment = build_script_environment(variables=terms.variables, empty=empty)
-    environment.setdefault("TFHUB_CACHE_DIR", os.path.join(tempfile.gettempdir(), "tfhub_modules"))  # its default
-    return environment | ({} if "TMPDIR" in terms.variables else {"TMPDIR": str(temporary)})
 
 
 class ScriptProcess(ChildProcess):

@@ -186,7 +186,7 @@ def _build_environment(
     backend: str, options: WorkloadOptions, default: str | None, folder: Path, *, is_last: bool
 ) -> dict[str, str]:
     """Build the child's environment: backends, no accelerator, and the requested number of devices."""
-    environment = build_process_environment(options.script, folder)
+    environment = build_process_environment(options.script.variables, folder)
     if default is not None:
         environment[KERAS_DEFAULT] = default
     if is_last:
