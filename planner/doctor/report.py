@@ -36,11 +36,7 @@ from ..settings import Settings, get_state_folder, load_settings
 
 SCHEMA = "gpuplan.doctor/1"
 TIMEOUT_S = 120.0
-# Optional packages that may affect results or failures.
-OPTIONAL_PACKAGES = (
-    "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin",
-    "nvidia-ml-py", "boto3", "google-auth", "google-cloud-billing", "skypilot",
-)  # fmt: skip
+_SOFTWARE = tomllib.loads(Path(__file__).with_name("software.toml").read_text(encoding="utf-8"))
 
 
 class Finding(NamedTuple):
@@ -168,7 +164,7 @@ def _read_host() -> dict[str, Any]:
 def read_versions() -> dict[str, str | None]:
     """Return the versions of required packages (None if missing) and of other relevant ones."""
     required = tuple(parse_required_packages(metadata.requires("gpuplan") or ()))
-    return dict.fromkeys(required) | machine.read_versions((*required, *OPTIONAL_PACKAGES))
+    return dict.fromkeys(required) | machine.read_versions((*required, *_SOFTWARE["packages"]))
 
 
 def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:
@@ -189,10 +185,9 @@ def list_extras() -> list[dict[str, Any]]:
     extras: dict[str, Any] = {
         one.name: {"purpose": one.extra, "modules": one.modules} for one in CLOUDS if one.extra
     }
-    extras |= tomllib.loads(Path(__file__).with_name("extras.toml").read_text(encoding="utf-8"))["extras"]
     return [
         {"name": name, "purpose": one["purpose"], "missing": find_missing(one["modules"])}
-        for name, one in extras.items()
+        for name, one in (extras | _SOFTWARE["extras"]).items()
     ]
 
 

@@ -60,8 +60,9 @@ class Configured(Frozen):
     precision: str
 
 
-_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
-SUITE = tuple(BenchmarkWorkload(**row | {name: (*row[name],) for name in ("device", "cpu")}) for row in _ROWS)
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SUITE = tuple(BenchmarkWorkload(**row | {n: (*row[n],) for n in ("device", "cpu")}) for row in _DATA["workloads"])
+CSV_COLUMNS = tuple(_DATA["columns"])
 
 
 def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
@@ -96,18 +97,6 @@ def configure_suite(workloads: Iterable[BenchmarkWorkload], platform: str, *, ha
     return list(found.values())
 
 
-CSV_COLUMNS = (
-    "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack", "step_ms",
-    "instance_type", "software", "software_year", "input", "quality", "source", "framework", "framework_version",
-    "layout", "optimizer", "distribution", "hosts", "work", "attention", "precision_known", "compiled_known",
-    "core", "notes",
-)  # fmt: skip
-# By backend: name in the column `framework`, name in `software`, and packages that hold the version.
-FRAMEWORKS = {
-    "jax": ("jax", "JAX", ("jax",)),
-    "tensorflow": ("tensorflow2", "TensorFlow", ("tensorflow", "tensorflow-cpu")),
-    "torch": ("pytorch", "PyTorch", ("torch",)),
-}
 CLEAR_WIDTH = 0.05  # of the interval of the median, relative to it: wider ones are of quality b [-]
 
 
@@ -124,7 +113,7 @@ def build_row(
     timing, backend = cast("Timing", measured["fit"]), document["backend"]
     environment = document["environment"] or {}
     packages, width = environment.get("packages", {}), timing.get("width")
-    framework, label, names = FRAMEWORKS[backend]
+    framework, label, names = _DATA["frameworks"][backend]
     version = next((packages[name] for name in names if name in packages), "")
     software = f"Keras {packages.get('keras', '')} + {label} {version}"
     return {

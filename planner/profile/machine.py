@@ -9,6 +9,7 @@ import contextlib
 import os
 import platform
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -19,18 +20,7 @@ from ..errors import UsageError
 from ..limits import count_usable_cores
 from ..units import MIB
 
-PACKAGES = (
-    "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
-    "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",
-    "nvidia-cublas", "nvidia-cuda-runtime", "triton",
-)  # fmt: skip
-# Environment variables that affect execution or its speed.
-ENVIRONMENT_VARIABLES = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "JAX_PLATFORMS", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS", "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
-    "PYTORCH_CUDA_ALLOC_CONF", "KERAS_TORCH_DEVICE",
-)  # fmt: skip
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 BATTERY = Path("/sys/class/power_supply")
 CPUINFO = Path("/proc/cpuinfo")
@@ -43,8 +33,8 @@ def describe_environment(backend: str) -> dict[str, Any]:
         "host": read_host_facts(),
         "device": read_backend_facts(backend),
         "device_state": read_device_state(),
-        "packages": read_versions(PACKAGES),
-        "variables": {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ},
+        "packages": read_versions(_READ["packages"]),
+        "variables": {name: os.environ[name] for name in _READ["variables"] if name in os.environ},
     }
 
 
