@@ -177,11 +177,21 @@ class InputWaits:
         self._clock, self._seen = clock, 0
 
     def watch(self, epoch_iterator: Any, backend: str) -> None:
-        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on."""
-        found = find_workers(getattr(epoch_iterator, "data_adapter", None))
-        if found is None or backend not in {"jax", "torch"}:
+        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on.
+
+        Not arrays, which need no preparation, and inputs whose workers are unknown (`tf.data`, Grain).
+        """
+        adapter: Any = getattr(epoch_iterator, "data_adapter", None)
+        kind = type(adapter).__name__ if backend in {"jax", "torch"} else ""
+        if kind == "PyDatasetAdapter":
+            self.workers, self._background = int(adapter.py_dataset.workers), adapter.enqueuer is not None
+        elif kind == "TorchDataLoaderAdapter":
+            self.workers = int(adapter._dataloader.num_workers)
+            self._background = self.workers > 0
+        elif kind == "GeneratorDataAdapter":
+            self._background = False
+        else:
             return
-        self.workers, self._background = found
         original = epoch_iterator._get_iterator
         epoch_iterator._get_iterator = lambda: self._iterate(original())
 
@@ -209,19 +219,3 @@ class InputWaits:
             steps_s = [step_s]
         cores = float(max(1, self.workers or 1))
         return build_pipeline_record(steps_s, batch_size=batch_size, workers=self.workers, cores=cores)
-
-
-def find_workers(adapter: Any) -> tuple[int | None, bool] | None:
-    """Return an input's number of workers and whether it is prepared in the background.
-
-    None for arrays, which need no preparation, and for inputs whose workers are unknown (`tf.data`, Grain).
-    """
-    kind = type(adapter).__name__
-    if kind == "PyDatasetAdapter":
-        return int(adapter.py_dataset.workers), adapter.enqueuer is not None
-    if kind == "TorchDataLoaderAdapter":
-        workers = int(adapter._dataloader.num_workers)
-        return workers, workers > 0
-    if kind == "GeneratorDataAdapter":
-        return None, False
-    return None

@@ -172,7 +172,24 @@ def read_device_state() -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
-        for name, ask in _list_questions(nvml, handle).items():
+        questions: dict[str, Callable[[], Any]] = {
+            "name": lambda: nvml.nvmlDeviceGetName(handle),
+            "driver": nvml.nvmlSystemGetDriverVersion,
+            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+            "power_state": lambda: int(nvml.nvmlDeviceGetPerformanceState(handle)),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+            "pcie_generation": lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+            "pcie_width": lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
+        }
+        for name, ask in questions.items():
             found[name] = None
             with contextlib.suppress(nvml.NVMLError, AttributeError):
                 answer = ask()
@@ -182,26 +199,6 @@ def read_device_state() -> dict[str, Any] | None:
         return None
     finally:
         nvml.nvmlShutdown()
-
-
-def _list_questions(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
-    return {
-        "name": lambda: nvml.nvmlDeviceGetName(handle),
-        "driver": nvml.nvmlSystemGetDriverVersion,
-        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
-        "power_state": lambda: int(nvml.nvmlDeviceGetPerformanceState(handle)),
-        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
-        "pcie_generation": lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
-        "pcie_width": lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
-    }
 
 
 def read_resident_peak_bytes() -> int | None:

@@ -130,6 +130,8 @@ class MeasuringProcess(ScriptProcess):
     def run(self, *, until: str = "done") -> ProcessResult:
         """Receive messages until a certain one, or until the measurement or the process ends.
 
+        At the time limit, enough windows are a measurement.
+
         Raises:
             ScriptTimeoutError: The user's code exceeded its time limit.
         """
@@ -140,7 +142,15 @@ class MeasuringProcess(ScriptProcess):
                     return self.result
         except ChildLimitError as limit:
             self.stop()
-            return self._finish("out_of_memory", str(limit)) if limit.memory else self._end_late()
+            if limit.memory:
+                return self._finish("out_of_memory", str(limit))
+            meter = self._meters.get("fit")
+            if meter is None or len(meter.steps_s) < MIN_WINDOWS:
+                self.result.is_late = True
+                return self._finish("failed", f"not measured within {self.limit_s:.0f} s")
+            self.result.values["fit"] = meter.to_json() | {"stopped": "interrupted"}
+            held = f"stopped after {self.limit_s:.0f} s, with {len(meter.steps_s)} windows"
+            return self._finish("measured", held)
         code, lines = self.process.returncode, self.output.read_lines()
         if code == -signal.SIGKILL:
             killed = "the process was killed, as the system does when memory is used up"
@@ -158,16 +168,6 @@ class MeasuringProcess(ScriptProcess):
             message = "the host's memory was nearly used up; the process was stopped"
             raise ChildLimitError(message, memory=True)
         super().check()
-
-    def _end_late(self) -> ProcessResult:
-        """Return the result at the time limit; enough windows are a measurement."""
-        meter = self._meters.get("fit")
-        if meter is not None and len(meter.steps_s) >= MIN_WINDOWS:
-            self.result.values["fit"] = meter.to_json() | {"stopped": "interrupted"}
-            held = f"stopped after {self.limit_s:.0f} s, with {len(meter.steps_s)} windows"
-            return self._finish("measured", held)
-        self.result.is_late = True
-        return self._finish("failed", f"not measured within {self.limit_s:.0f} s")
 
     def _take(self, message: dict[str, Any]) -> bool:
         """Process a message; return whether it was the last."""

@@ -35,19 +35,15 @@ def compute_median_interval(values: Sequence[float]) -> tuple[float, float] | No
     ordered, count = sorted(values), len(values)
     outside, below = 0.0, -1
     while below + 1 < count / 2:
-        outside += 2.0 * _compute_binomial_half(count, below + 1)
+        # C(count, below + 1) / 2^count, by log-gamma for speed
+        ways_log = math.lgamma(count + 1) - math.lgamma(below + 2) - math.lgamma(count - below)
+        outside += 2.0 * math.exp(ways_log - count * math.log(2.0))
         if outside > 1.0 - CONFIDENCE:
             break
         below += 1
     if below < 0:
         return None
     return ordered[below], ordered[count - 1 - below]
-
-
-def _compute_binomial_half(count: int, successes: int) -> float:
-    """Return the binomial probability C(count, successes) / 2^count, computed with log-gamma for speed."""
-    ways_log = math.lgamma(count + 1) - math.lgamma(successes + 1) - math.lgamma(count - successes + 1)
-    return math.exp(ways_log - count * math.log(2.0))
 
 
 def compute_drift(values: Sequence[float]) -> float:

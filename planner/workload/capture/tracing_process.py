@@ -58,9 +58,6 @@ def trace_in_child(
         ScriptTimeoutError: The user's code exceeded its time limit.
         GpuplanError: The child was killed.
     """
-    kept = get_kept_models() if backend is None and lower is None else None
-    if kept is not None and (answer := kept.ask(_compute_key(text, base, options, argv), options)) is not None:
-        return _unwrap(answer)
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
         return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
@@ -122,6 +119,9 @@ def _trace(
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
     kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
+    key = _compute_key(text, base, options, argv)
+    if kept is not None and (answer := kept.ask(key, options)) is not None:
+        return _unwrap(answer)
     default = find_keras_default() if reference.kind == "script" and runs_on is None else None
     request = {
         "trace_on": backend,
@@ -149,8 +149,6 @@ def _trace(
             if kept is None or answer is None:
                 return _unwrap(*_run_to_end(child, text))
             answer = _unwrap(answer)
-            key = _compute_key(text, base, options, argv)
-            kept.drop(key)
             kept[key] = child
             stack.pop_all()
             return answer
