@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from .units import GIB
 
@@ -69,17 +69,16 @@ class ChildProcess:
         self._messages = (self.folder / MESSAGES).open("a+b")
         self._messages.seek(0)
         self.limit_bytes = limit_bytes
-        self.output = ChildOutput(is_shown=shows_output)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(self.folder)],
             env=dict(build_environment(self.folder)),
             stdin=subprocess.PIPE,
-            stdout=self.output.target,
-            stderr=self.output.target,
+            stdout=STDERR if shows_output else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        self.output.close()
+        self.output = ChildOutput(self.process.stdout)
         self._over = threading.Event()
         threading.Thread(target=self._reap, daemon=True).start()
         self.set_limit(limit_s)
@@ -166,27 +165,18 @@ class ChildProcess:
 
 
 class ChildOutput:
-    """Standard output and error of a process: shown, or its end kept."""
+    """Standard output and error of a process, of which the end is kept; None where they are shown."""
 
-    def __init__(self, *, is_shown: bool = False) -> None:
-        """Open a pipe, unless the output is shown; `target` is the descriptor for the process."""
+    def __init__(self, pipe: IO[str] | None) -> None:
         self._end, self._thread = b"", None
-        self.target = STDERR
-        if not is_shown:
-            reader, self.target = os.pipe()
-            self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
+        if pipe is not None:
+            self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
             self._thread.start()
 
-    def _read(self, reader: int) -> None:
-        with open(reader, "rb", buffering=0) as pipe:
-            while more := pipe.read(KEPT_BYTES):
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            while more := os.read(pipe.fileno(), KEPT_BYTES):
                 self._end = (self._end + more)[-KEPT_BYTES:]
-
-    def close(self) -> None:
-        """Leave the output to the process, once it has started."""
-        if self.target != STDERR:
-            os.close(self.target)
-            self.target = STDERR
 
     def read_lines(self) -> list[str]:
         """Return the last lines, without empty ones; none where they are shown."""

@@ -1,32 +1,7 @@
 """Entries of a settings file on the user's own prices, taxes and machines, and their parser.
 
-    currency = "EUR"                                  # currency of displayed amounts; prices stay in USD
-    tax = { name = "VAT", percent = 19 }
-
-    [exchange_rate]
-    EUR = { per_usd = 0.92, as_of = 2026-11-02, source = "ECB reference rate" }
-
-    [[discount]]                                      # negotiated, off the list price
-    provider = "aws"
-    instance_type = "p4d*"                            # shell patterns; all if omitted
-    purchase = "on_demand"
-    percent = 12.5
-
-    [[committed]]                                     # reserved or committed, replaces the list price
-    provider = "gcp"
-    instance_type = "a2-highgpu-1g"
-    region = "us-central1"
-    usd_per_hour = 2.31
-    until = 2027-06-30
-
-    [[machine]]                                       # owned by the user
-    name = "lab-3090"
-    accelerator = "RTX 3090"
-    devices = 2
-    usd_per_hour = 0.15                               # electricity
-
-`offers.user_prices` adds committed prices and machines to the offers; the bill applies discount, tax and currency.
-Percentages and money are Decimal.
+`docs/catalog.md` has an example of each. `offers.user_prices` adds committed prices and machines to the offers;
+the bill applies discount, tax and currency. Percentages and money are Decimal.
 """
 
 from __future__ import annotations
@@ -41,10 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from .errors import UsageError, near_names_hint
 
-USD = "USD"
 CurrencyCode = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
-Purchase = Literal["on_demand", "spot"]
 
 
 class _Entry(BaseModel):
@@ -90,7 +63,7 @@ class _Which(_Entry):
 class Discount(_Which):
     """Negotiated discount from the list price of the selected offers, in percent."""
 
-    purchase: Purchase | None = None  # None: both
+    purchase: Literal["on_demand", "spot"] | None = None  # None: both
     percent: Annotated[Decimal, Field(gt=0, lt=100)]
 
     def applies_to(self, offer: Any, *, today: date) -> bool:
