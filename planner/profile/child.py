@@ -271,24 +271,21 @@ class MeasuredModel:
         """Run `fit()`, or `predict()` once, and return what recorded its steps, by the arguments `how`."""
         from .recorder import PredictRecorder, StepRecorder
 
+        x, y, weight = self.data
         if self.mode == "infer":
             recorder: StepRecorder = PredictRecorder(meter, **how)
-            self.model.predict(self.data[0], batch_size=self.batch_size, verbose=0, callbacks=[recorder])
+            self.model.predict(x, batch_size=self.batch_size, verbose=0, callbacks=[recorder])
             return recorder
         recorder = StepRecorder(meter, **how)
-        self.model.fit(**self.fit_arguments(), epochs=epochs, verbose=0, callbacks=[recorder])
-        return recorder
-
-    def fit_arguments(self) -> dict[str, Any]:
-        """Return the input arguments of `fit()`, without validation."""
+        given = {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
         if self.fed:
             from ..workload.capture.feeding import INPUT_ARGUMENTS
 
             names = (*INPUT_ARGUMENTS, "validation_split")
             given = {name: self.fed[name] for name in names if self.fed.get(name) is not None}
-            return given | {"validation_freq": MANY_EPOCHS + 1}
-        x, y, weight = self.data
-        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+            given["validation_freq"] = MANY_EPOCHS + 1  # none
+        self.model.fit(**given, epochs=epochs, verbose=0, callbacks=[recorder])
+        return recorder
 
 
 def measure_model(

@@ -43,11 +43,15 @@ def trace_in_child(
 ) -> dict[str, Any]:
     """Trace a MODEL reference in a separate process, so that its backend and global settings do not leak.
 
+    Without a stated backend it is traced on JAX, else on that which the user's code names, else on the others that
+    are installed. If none can trace all of a script, those of its phases that one can are the answer. An error is
+    that of the backend that the user's code names.
+
     Args:
         base: Base folder of references.
         options: The user's options for the run.
         argv: Arguments of a script.
-        backend: Backend to trace on; None for JAX, or another one if the user's code requires it.
+        backend: Backend to trace on; None for one that can.
         lower: Platform to lower the step for, instead of tracing (on JAX).
 
     Returns:
@@ -61,18 +65,9 @@ def trace_in_child(
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
         return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
-    return _trace_where_possible(text, **how)
-
-
-def _trace_where_possible(text: str, **how: Any) -> dict[str, Any]:
-    """Trace on JAX, else on the backend that the user's code names, else on the others that are installed.
-
-    If no backend can trace all of a script, those of its phases that one can are the answer. An error is that of
-    the backend that the user's code names.
-    """
     errors: dict[str, GpuplanError] = {}
     named: dict[str, None] = {}
-    backend: str | None = "jax"
+    backend = "jax"
     while backend is not None:
         try:
             return _trace_on_mesh(text, backend=backend, runs_on=backend if backend in named else None, **how)
