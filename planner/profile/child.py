@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -187,7 +187,7 @@ class _Measurement:
         pipeline = None
         if own and request["pipeline"]:
             most_s = min(MOST_S, rules.most_s)
-            pipeline = measure_pipeline(subject.fed, batch_size=batch_size, most_s=most_s)
+            pipeline = [measure_pipeline(subject.fed, batch_size=batch_size, most_s=most_s)]
         wait = partial(wait_for_device, self._parent) if request.get("wait") else None
         values = measure_model(subject, rules=rules, tell=self._send_window, wait=wait, trace=self._trace)
         values["prepare"] |= facts
@@ -306,8 +306,10 @@ def measure_model(
         trace: Called at the end with backend and step alone; returns the kernels of the step.
     """
     before_bytes = read_resident_peak_bytes()
-    first = None if wait is None else subject.run(Meter(rules), most_steps=1)
+    first = None
     if wait is not None:
+        one = replace(subject, data=(*subject.first_batch, None, None)) if subject.mode == "infer" else subject
+        first = one.run(Meter(rules), most_steps=1)
         wait()
     meter = Meter(rules)
     how: dict[str, Any] = {"stop": True, "on_window": partial(tell, "fit")}

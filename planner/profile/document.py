@@ -275,11 +275,7 @@ def _describe_input(row: RowRecord, fit_s: float, step_s: float | None) -> str:
         return f"input-bound: the data arrives at {rate:.0f} samples/s, and the step without it was not timed"
     if fit_s - step_s < INPUT_SHARE * fit_s:
         return ""
-    best_rate, workers = max(
-        ((known, one["workers"]) for one in pipeline if (known := one["samples_per_s"])), key=lambda pair: pair[0]
+    return (
+        f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {batch_size / step_s:.0f}; "
+        f"make the loader faster, or cache its output"
     )
-    advice = "; make the loader faster, or cache its output"
-    if best_rate > 1.2 * rate and workers:
-        advice = f"; with workers={workers} it delivers {best_rate:.0f}"
-    possible = batch_size / step_s
-    return f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {possible:.0f}{advice}"

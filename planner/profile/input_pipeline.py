@@ -18,36 +18,16 @@ from .windows import MeasurementRules, Meter
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
 
-MOST_S = 4.0  # time limit per number of workers [s]
-START_S = 60.0  # most time until their first batch [s]
-WORKERS = (1, 2)  # numbers of workers to try besides the script's [-]
+MOST_S = 4.0  # time limit [s]
+START_S = 60.0  # most time until the first batch [s]
 WARM_UP_SHARE = 0.25
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
 
-def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
-    """Return the throughput of the input of a `fit()` with arguments `fed`, in a limited time each [s].
-
-    That of a PyDataset also with other numbers of workers.
-    """
-    import keras
-
-    data = fed["x"]
-    if not isinstance(data, keras.utils.PyDataset):
-        return [_measure_workers(fed, batch_size, None, most_s)]
-    before, rows = data.workers, []
-    for count in (before, *(count for count in WORKERS if count != before)):
-        data.workers = count
-        rows.append(_measure_workers(fed, batch_size, count, most_s))
-    data.workers = before
-    return rows
-
-
-def _measure_workers(
-    fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
-) -> PipelineRecord:
+def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> PipelineRecord:
+    """Return the throughput of the input of a `fit()` with arguments `fed`, in a limited time [s]."""
     pull = Pull(fed, unused=1, most=None, clock=time.perf_counter)
     pull.run(most_s, start_s=START_S)
     pull.thread.join(most_s)  # which stops its workers
@@ -59,6 +39,7 @@ def _measure_workers(
     steps_s = meter.steps_s
     if not steps_s and len(ends_s) > 1:  # too slow for windows after the warm-up
         steps_s = [(ends_s[-1] - ends_s[0]) / (len(ends_s) - 1)]
+    workers = getattr(fed["x"], "workers", None)  # of a PyDataset
     return build_pipeline_record(steps_s, batch_size=batch_size, workers=workers, cores=pull.cores)
 
 

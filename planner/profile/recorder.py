@@ -48,7 +48,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     Args:
         meter: Meter of the steps; the very first step (compilation) is only timed.
         stop: Whether to end `fit()` or `predict()` when the meter is done.
-        most_steps: Number of steps after which to end them; None for no limit [-].
+        most_steps: Number of steps after which to end `fit()`; None for no limit [-].
         on_window: Callback after each window, with the meter.
     """
 
@@ -120,7 +120,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             self._changed.notify_all()
             closed = self.meter.ended(now_s, steps)
             if self.most_steps is not None and epoch.steps >= self.most_steps:
-                self._model.stop_training = self._model.stop_predicting = True
+                self._model.stop_training = True
         if closed:
             self._closed()
 

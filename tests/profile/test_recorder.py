@@ -104,15 +104,6 @@ def test_a_step_that_fails_ends_the_run() -> None:
         small_model().fit(X, Y, batch_size=8, verbose=0, callbacks=[Failing(), recorder])
 
 
-def test_a_first_step_alone_is_run_of_predictions_too() -> None:
-    """One of ten batches."""
-    recorder = PredictRecorder(Meter(RULES), most_steps=1)
-    small_model().predict(X, batch_size=32, verbose=0, callbacks=[recorder])
-
-    assert recorder.epochs[0].steps == 1
-    assert recorder.first_step_s is not None
-
-
 def test_predictions_are_counted() -> None:
     """Ten batches."""
     recorder = PredictRecorder(Meter(MeasurementRules(window_s=1e-9, settle_windows=2, settle_within=1e9)))
