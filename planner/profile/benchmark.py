@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 MODELS = "gpuplan.profile.benchmark_models"
 MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}
 
-# Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-].
-Size = tuple[str, int]
-
 
 class BenchmarkWorkload(NamedTuple):
-    """A workload of the benchmark."""
+    """A workload of the benchmark.
+
+    Its sizes are arguments of the function, as after `?` in a MODEL reference, and the batch size [-].
+    """
 
     name: str  # its name in `--only`
     function: str  # function of `benchmark_models`
-    device: Size  # size on GPUs and TPUs
-    cpu: Size  # size on CPUs, on which the same would take minutes
+    device: tuple[str, int]  # size on GPUs and TPUs
+    cpu: tuple[str, int]  # size on CPUs, on which the same would take minutes
     mixed: bool = False  # whether it computes in 16 bits, where the device is made for that
     mode: Literal["train", "infer"] = "train"  # training, or a forward pass alone
     images: bool = False  # whether its inputs are images, in Keras's layout

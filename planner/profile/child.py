@@ -10,8 +10,8 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -194,9 +194,8 @@ class _Measurement:
         return values | {"pipeline": pipeline, "batch_size": batch_size}
 
 
-@contextmanager
-def draw_weights_quickly() -> Iterator[None]:
-    """Let random initializers draw from NumPy, with variance one over the inputs of a unit.
+def draw_weights_quickly() -> AbstractContextManager[None]:
+    """Return a context in which random initializers draw from NumPy, with variance one over the inputs of a unit.
 
     JAX compiles one program for each shape of each initializer, which takes minutes for large models. The time of
     a step does not depend on the distribution.
@@ -213,8 +212,7 @@ def draw_weights_quickly() -> Iterator[None]:
         return keras.ops.convert_to_tensor(scale * random.standard_normal(shape, dtype=np.float32), dtype)
 
     names = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal", "Orthogonal")
-    with replacing(*((getattr(keras.initializers, name), "__call__", draw) for name in names)):
-        yield
+    return replacing(*((getattr(keras.initializers, name), "__call__", draw) for name in names))
 
 
 def set_products(backend: str, precision: str | None) -> dict[str, Any]:
@@ -340,7 +338,7 @@ def measure_model(
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
         "host_peak_bytes": peak_bytes,
-        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+        "host_growth_bytes": peak_bytes - before_bytes,
     }
     if stepper is not None and trace is not None:
         values["kernels"] = trace(subject.backend, stepper)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -21,9 +22,6 @@ from ..limits import count_usable_cores
 from ..units import MIB
 
 _READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-BATTERY = Path("/sys/class/power_supply")
-CPUINFO = Path("/proc/cpuinfo")
 DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
@@ -45,10 +43,9 @@ def read_host_facts() -> dict[str, Any]:
     clock = battery = None
     with contextlib.suppress(OSError, NotImplementedError, RuntimeError):
         clock = psutil.cpu_freq()
-    if hasattr(psutil, "sensors_battery") and BATTERY.exists():
+    if hasattr(psutil, "sensors_battery") and os.path.exists("/sys/class/power_supply"):
         battery = psutil.sensors_battery()
     plugged = None if battery is None else battery.power_plugged
-    load = os.getloadavg() if hasattr(os, "getloadavg") else (None,)
     return {
         "processor": read_processor_name(),
         "logical_cores": os.cpu_count(),
@@ -56,11 +53,11 @@ def read_host_facts() -> dict[str, Any]:
         "physical_cores": psutil.cpu_count(logical=False),
         "clock_mhz": round(clock.current, 1) if clock else None,
         "clock_max_mhz": clock.max or None if clock else None,
-        "governor": _read(GOVERNOR),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "on_battery": None if plugged is None else not plugged,
         "memory_bytes": psutil.virtual_memory().total,
         "memory_available_bytes": psutil.virtual_memory().available,
-        "load_1_min": load[0],
+        "load_1_min": os.getloadavg()[0],
         "system": platform.platform(),
         "python": platform.python_version(),
     }
@@ -68,15 +65,15 @@ def read_host_facts() -> dict[str, Any]:
 
 def read_processor_name() -> str:
     """Return the processor's model name, or else its architecture."""
-    for line in (_read(CPUINFO) or "").splitlines():
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
 
@@ -201,12 +198,8 @@ def read_device_state() -> dict[str, Any] | None:
         nvml.nvmlShutdown()
 
 
-def read_resident_peak_bytes() -> int | None:
-    """Return the peak resident memory of this process [bytes]; None if the system does not report it."""
-    try:
-        import resource
-    except ImportError:
-        return None
+def read_resident_peak_bytes() -> int:
+    """Return the peak resident memory of this process [bytes]."""
     unit = 1 if sys.platform == "darwin" else MIB // 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
