@@ -129,7 +129,8 @@ def to_plain(value: Any) -> Any:
         >>> to_plain({"usd": Decimal("1E+2"), "on": date(2026, 11, 1), "sizes": (1, 2)})
         {'usd': '100', 'on': '2026-11-01', 'sizes': [1, 2]}
     """
-    return _find_conversion(type(value))(value)
+    kind: Any = type(value)
+    return _find_conversion(kind)(value)
 
 
 @cache

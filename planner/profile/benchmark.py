@@ -116,33 +116,25 @@ def build_row(
     framework, label, names = _DATA["frameworks"][backend]
     version = next((packages[name] for name in names if name in packages), "")
     software = f"Keras {packages.get('keras', '')} + {label} {version}"
-    return {
-        "workload": workload.name,
+    row: dict[str, Any] = {"workload": workload.name} | dict.fromkeys(CSV_COLUMNS) | _DATA["constants"]
+    return row | {
         "model": configured.model,
         "batch_size": configured.batch_size,
         "accelerator": device,
-        "devices": 1,
         "mode": workload.mode,
         "precision": configured.precision,
         "compiled": bool(measured["prepare"].get("jit_compile")),
-        "stack": "keras",
         "step_ms": float(f"{cast('float', timing['median_s']) * MS_PER_S:.6g}"),
-        "instance_type": None,
         "software": software,
         "software_year": software_year(software),
-        "input": "numpy",
         "quality": "a" if width is not None and width <= CLEAR_WIDTH else "b",
         "source": f"gpuplan benchmark {__version__}, {datetime.now(UTC).date().isoformat()}",
         "framework": framework,
         "framework_version": version,
         "layout": "nhwc" if workload.images else "na",
         "optimizer": workload.optimizer if workload.mode == "train" else "none",
-        "distribution": "none",
-        "hosts": 1,
         "work": workload.mode,
         "attention": find_attention(configured, backend=backend, accelerator=accelerator) or None,
-        "precision_known": True,
-        "compiled_known": True,
         "core": workload.mode == "train",
         "notes": _describe(timing, environment),
     }

@@ -37,27 +37,17 @@ def create_profile(
     """Return a profile without rows; see `schemas/gpuplan.profile.json` for the arguments."""
     from .._version import __version__
 
-    return {
+    blank: dict[str, Any] = {name: None for name in ProfileDocument.__annotations__ if name != "launch"}
+    given = {"model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "source": source}
+    lists: dict[str, Any] = {"rows": [], "splits": [], "workloads": [], "notes": []}
+    made = {
         "schema": PROFILE_SCHEMA,
         "gpuplan_version": __version__,
         "status": "running",
-        "source": source,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": model,
-        "mode": mode,
-        "backend": backend,
-        "data": data,
-        "rules": rules,
-        "accelerator": None,
         "devices": 1,
-        "environment": None,
-        "rows": [],
-        "splits": [],
-        "largest_batch_size": None,
-        "run": None,
-        "workloads": [],
-        "notes": [],
     }
+    return cast("ProfileDocument", blank | given | lists | made)
 
 
 def create_row(*, status: str, batch_size: int | None) -> RowRecord:
