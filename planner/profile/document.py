@@ -56,12 +56,10 @@ def create_row(*, status: str, batch_size: int | None) -> RowRecord:
     return cast("RowRecord", row | {"batch_size": batch_size, "status": status, "prepare": {}, "findings": []})
 
 
-def build_row(
-    results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules, options: str
-) -> RowRecord:
+def build_row(results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules) -> RowRecord:
     """Build the row of a configuration from the results of one or more processes.
 
-    A failure after the first one becomes a message. No advice repeats the command-line `options`.
+    A failure after the first one becomes a message.
     """
     values = [result.values for result in results]
     prepare = values[0].get("prepare", {})
@@ -86,7 +84,7 @@ def build_row(
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
     if row["fit"] is not None:
-        row["findings"] = find_caveats(row, rules=rules, options=options)
+        row["findings"] = find_caveats(row, rules=rules)
     return row
 
 
@@ -172,8 +170,8 @@ LOADING_SHARE = 0.5  # pipeline time per fit() step above which input is the bot
 HOST_SHARE = 0.5  # share of a step independent of the batch size above which it is launch-bound [-]
 
 
-def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") -> list[str]:
-    """Return the caveats of a measured row; `options`: those of the command line, which no advice repeats."""
+def find_caveats(row: RowRecord, *, rules: MeasurementRules) -> list[str]:
+    """Return the caveats of a measured row."""
     fit, load = row["fit"], row.get("load")
     found = [_describe_load(load)] if load is not None and load["other_share"] >= OTHERS_SHARE else []
     if fit is None or fit.get("median_s") is None:
@@ -186,7 +184,7 @@ def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") 
             f"the warm-up did not settle within {rules.warm_up_s:g} s: check for other load, or thermal throttling"
         )
     if fit["stopped"] == "time" and (fit["width"] is None or fit["width"] > rules.width):
-        found.append(_describe_imprecision(fit, rules, options))
+        found.append(_describe_imprecision(fit, rules))
     if abs(fit["drift"]) > DRIFT:
         found.append(
             f"unsteady: the second half took {1 + fit['drift']:.3f} times the time of the first: "
@@ -218,18 +216,15 @@ def _describe_load(load: LoadRecord) -> str:
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 
-def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) -> str:
+def _describe_imprecision(fit: Timing, rules: MeasurementRules) -> str:
     count = len(fit.get("process_medians_s") or ())
-    flag, after, value = "--max-time", f"{rules.most_s:g} s", 4 * rules.most_s
+    after, flag = f"{rules.most_s:g} s", f"--max-time {4 * rules.most_s:g}"
     if count > 1:
-        flag, after, value = "--processes", f"{count} processes", 2 * count
-    more = "" if flag in options else f"; try `{flag} {value:g}`"
+        after, flag = f"{count} processes", f"--processes {2 * count}"
     if fit["width"] is None:
-        return f"only {fit['windows']} windows fit into {after}: no interval is available{more}"
-    return (
-        f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
-        f"{after}{more}"
-    )
+        return f"only {fit['windows']} windows fit into {after}: no interval is available; try `{flag}`"
+    known = f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%}"
+    return f"{known} wide after {after}; try `{flag}`"
 
 
 def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[str | None, str]:

@@ -52,7 +52,6 @@ class ProfileRequest:
     # whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no workload is
     # added to the rows, which estimates need
     brief: bool = False
-    typed: str = ""  # command-line options given, so that no advice repeats them
 
     def __post_init__(self) -> None:
         for batch_size in self.batch_sizes:
@@ -190,8 +189,7 @@ def profile(
             raise
         finally:
             if results := measurement.results:
-                how: dict[str, Any] = {"rules": request.rules, "options": request.typed}
-                measurement.row = build_row(results, asked=measurement.asked, **how)
+                measurement.row = build_row(results, asked=measurement.asked, rules=request.rules)
                 document["rows"] = [one.row for one in measurements]
                 environment = results[-1].environment
                 if environment is not None and document["environment"] is None:
