@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
+from ..records import Frozen
 from ..workload.capture.process import answer_with_position, describe_for_parent
 from ..workload.errors import CaptureError, to_one_line
 from ..workload.options import WorkloadOptions
@@ -239,8 +240,7 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
 # --- the measurement ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredModel:
+class MeasuredModel(Frozen):
     """A model and its input, to be measured."""
 
     model: Any  # a compiled Keras model

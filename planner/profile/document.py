@@ -94,12 +94,10 @@ def _pool(timings: Sequence[Timing], rules: MeasurementRules) -> Timing | None:
 
 def _compute_largest(memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
     """Return the maximum of each value over all processes; None without any."""
-    known = {
-        name: max(
-            (value for one in memories if (value := cast("int | None", one.get(name))) is not None), default=None
-        )
-        for name in ("device_peak_bytes", "host_peak_bytes", "host_growth_bytes")
-    }
+    known = {}
+    for name in ("device_peak_bytes", "host_peak_bytes", "host_growth_bytes"):
+        values = (cast("int | None", one.get(name)) for one in memories)
+        known[name] = max((value for value in values if value is not None), default=None)
     return cast("MemoryRecord", known) if memories else None
 
 

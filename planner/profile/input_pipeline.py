@@ -64,8 +64,8 @@ def draw_data(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
     trees, count = (concrete.x, concrete.y, concrete.sample_weight), concrete.batch_size
     if not few:
         sizes = [prod(spec.shape) * _get_numpy_type(spec).itemsize for tree in trees for spec in iter_specs(tree)]
-        size = max(1, sum(sizes))
-        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+        known, size = concrete.samples, max(1, sum(sizes))
+        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=known)
     x = draw_inputs(concrete.x, samples=count, model=concrete.model)
     y, weight = (draw_targets(tree, samples=count, output=concrete.output) for tree in trees[1:])
     return x, y, weight

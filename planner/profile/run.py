@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import ProfileDocument, RowRecord
-from ..records import to_plain
+from ..records import Frozen, to_plain
 from ..workload.backend import find_keras_default
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
@@ -26,8 +26,7 @@ BACKENDS = ("jax", "tensorflow", "torch")
 Device = Literal["cpu", "gpu", "tpu"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
+class ProfileRequest(Frozen):
     """Request for a profile.
 
     Raises:
@@ -45,8 +44,8 @@ class ProfileRequest:
     argv: tuple[str, ...] = ()  # arguments of a script
     rules: MeasurementRules = field(default_factory=MeasurementRules)  # start and stop rules of each process
     several: ProcessLimits = field(default_factory=ProcessLimits)  # number of processes for each configuration
-    # time until the answer; processes that would end later are not started, except a first one of each
-    # configuration, and only that one also measures the step alone and epochs. None for no limit [s]
+    # time until the answer (see `Schedule`); with it only the first process of a configuration also measures the
+    # step alone and epochs. None for no limit [s]
     answer_s: float | None = None
     limit_s: float | None = None  # time limit of each process, from its start; None for no limit [s]
     # whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no workload is

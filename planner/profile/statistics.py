@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..profile_schema import Timing, WindowStatistics
+from ..records import Frozen
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
@@ -95,8 +95,7 @@ def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatisti
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLimits:
+class ProcessLimits(Frozen):
     """Number of processes that measure a configuration.
 
     Step times differ between processes by a few percent for their whole lifetime, due to memory placement and

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
@@ -89,10 +89,10 @@ def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
 def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
     """Return the kept time of a step on this machine; None without one."""
     try:
-        found: StepHere = from_plain(StepHere, json.loads(_find_path(workload, accelerator).read_bytes()))
+        text = _find_path(workload, accelerator).read_bytes()
+        return cast("StepHere", from_plain(StepHere, json.loads(text)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found
 
 
 def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerator) -> ProfileRow | None:
@@ -203,6 +203,5 @@ def _run(
         return None, None
     finally:
         process.stop()
-    slow = times["warm"][1:] or times["warm"]
-    steps_s = times["window"] or slow
+    steps_s = times["window"] or times["warm"][1:] or times["warm"]
     return steps_s if steps_s or result.is_late else None, result.load

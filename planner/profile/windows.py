@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from ..profile_schema import Timing, WindowStatistics
+from ..records import Frozen
 from .statistics import MIN_WINDOWS, is_settled, summarize
 
-StopReason = Literal["converged", "time"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementRules:
+class MeasurementRules(Frozen):
     """Rules for the end of warm-up, the length of a window, and sufficient precision of the median."""
 
     # target length of a window; its number of steps follows from the previous window, so that equal windows fill
@@ -50,7 +48,7 @@ class Meter:
     steps_s: list[float] = field(default_factory=list)  # mean step times of counted windows [s]
     counts: list[int] = field(default_factory=list)  # numbers of steps in counted windows [-]
     settled: bool | None = None  # whether the warm-up ended by agreement; None during warm-up
-    why: StopReason | None = None  # reason for stopping; None until then
+    why: Literal["converged", "time"] | None = None  # reason for stopping; None until then
     _since_s: float | None = None
     _last_s: float = 0.0  # end of the last step
     _steps: int = 0  # steps in the current window
@@ -113,7 +111,7 @@ class Meter:
         elif self._warmed_s >= rules.warm_up_s and len(self.warm) >= rules.settle_windows:
             self.settled = False
 
-    def _enough(self) -> StopReason | None:
+    def _enough(self) -> Literal["converged", "time"] | None:
         rules, count = self.rules, len(self.steps_s)
         late = self._measured_s >= rules.most_s
         if count < MIN_WINDOWS or self._measured_s < rules.least_s or (count < rules.fewest and not late):
