@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from ...child_process import ChildProcess
 from ...errors import GpuplanError, UsageError, escape_controls
@@ -75,12 +74,7 @@ def _strip_credentials(proxy: str) -> str:
         >>> _strip_credentials("http://user:pw@proxy.example:3128"), _strip_credentials("user:pw@proxy:3128")
         ('http://proxy.example:3128', 'proxy:3128')
     """
-    if "@" not in proxy:
-        return proxy
-    if "://" not in proxy:
-        return proxy.rpartition("@")[2]
-    parts = urlsplit(proxy)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return re.sub(r"^(\w[\w+.-]*://)?.*@", r"\1", proxy)
 
 
 BEGUN, STACK = "begun.txt", "stack.txt"
@@ -210,13 +204,10 @@ def write_last_lines(lines: Sequence[str], *, name: str) -> None:
     said = [line for line in lines if not _LOGGED.match(line)][-LINES_SHOWN:]
     if said:
         sys.stderr.write(f"last lines of the output of {name}:\n")
-        sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in said))
-
-
-def _shorten(line: str) -> str:
-    """Return the start of a line of the script, with what a terminal would obey escaped."""
-    shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())
-    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
+    for line in said:
+        shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())  # what a terminal would obey
+        end = "" if len(shown) <= LONGEST_LINE else "…"
+        sys.stderr.write(f"  {shown[:LONGEST_LINE]}{end}\n")
 
 
 _KINDS = (UsageError, DeviceCountError, BackendError, CaptureError)

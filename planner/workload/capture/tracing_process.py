@@ -113,7 +113,7 @@ def _trace(
     is_last: bool = False,
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
-    kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
+    kept = kept_models.get() if backend == "jax" and lower is None and reference.kind != "script" else None
     key = _compute_key(text, base, options, argv)
     if kept is not None and (answer := kept.ask(key, options)) is not None:
         return _unwrap(answer)
@@ -232,7 +232,7 @@ def lower_step(
 
 OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
 
-_kept: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
+kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
 def _compute_key(text: str, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
@@ -261,11 +261,6 @@ class KeptModels(dict[str, ScriptProcess]):
             self.pop(key).stop()
 
 
-def get_kept_models() -> KeptModels | None:
-    """Return the models that are kept in this context; None if they are not."""
-    return _kept.get()
-
-
 @contextlib.contextmanager
 def keep_models_built() -> Iterator[None]:
     """Context in which a model that was traced in a process of its own is not built again for another trace.
@@ -273,14 +268,13 @@ def keep_models_built() -> Iterator[None]:
     Keras is then imported once, and the model is built once, however many batch sizes and ways of recomputation
     are traced. Scripts and models that are not traced on JAX are run again for each. Contexts may be nested.
     """
-    if _kept.get() is not None:
+    if kept_models.get() is not None:
         yield
         return
-    kept = KeptModels()
-    token = _kept.set(kept)
+    token = kept_models.set(kept := KeptModels())
     try:
         yield
     finally:
-        _kept.reset(token)
-        for key in list(kept):
-            kept.drop(key)
+        kept_models.reset(token)
+        for child in kept.values():
+            child.stop()
