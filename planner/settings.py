@@ -160,8 +160,7 @@ def load_settings(
 
     Args:
         environ: Environment variables; by default those of this process.
-        folder: Start of the upward search for `gpuplan.toml` and `pyproject.toml`; by default the current
-            one.
+        folder: Start of the upward search for `gpuplan.toml` and `pyproject.toml`; by default the current one.
         user_file: The user's file; by default `gpuplan.toml` in the platform's configuration folder.
         flags: Command-line values; None and empty values are ignored.
 

@@ -31,7 +31,6 @@ RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
 WRITE_INTERVAL_S = 60.0
 MOST_WINDOWS = 2000  # beyond it windows are merged in pairs, to bound the size of the file
 REPORTED_WIDTH = 0.05  # relative width of the interval below which the remaining time is printed [-]
-Status = Literal["running", "complete"]
 
 
 class StepTimer(StepRecorder):
@@ -152,7 +151,7 @@ class StepTimer(StepRecorder):
 
     # --- the profile --------------------------------------------------------------------------------------
 
-    def _update(self, status: Status) -> ProfileDocument:
+    def _update(self, status: Literal["running", "complete"]) -> ProfileDocument:
         self.document = document = self._build_profile(status)
         self._write(document)
         return document
@@ -162,7 +161,7 @@ class StepTimer(StepRecorder):
 
         write_document(self.path, document)
 
-    def _build_profile(self, status: Status) -> ProfileDocument:
+    def _build_profile(self, status: Literal["running", "complete"]) -> ProfileDocument:
         backend = keras.backend.backend()
         distribution = keras.distribution.distribution()
         devices = 1 if distribution is None else int(distribution.device_mesh.devices.size)

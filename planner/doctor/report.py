@@ -67,6 +67,7 @@ def examine_installation(*, environ: Mapping[str, str], today: date, ask_devices
         loaded = load_user_catalog(settings)
         _ = loaded.offers  # the whole catalog can be read
         catalog = loaded
+    here = None if catalog is None else probe_local_offer(catalog)[0]
     installed = [name for name in BACKENDS if find_spec(name) is not None]
     report: dict[str, Any] = {
         "gpuplan_version": __version__,
@@ -76,7 +77,7 @@ def examine_installation(*, environ: Mapping[str, str], today: date, ask_devices
         "extras": list_extras(),
         "keras_backend": environ.get("KERAS_BACKEND") or None,
         "driver": machine.read_device_state(),
-        "machine": None if catalog is None else _describe_machine(catalog),
+        "machine": here and {"accelerator": here.accelerator, "devices": here.devices, "note": here.note},
         "backends": probe_backends(installed if ask_devices else []),
         "credentials": find_credentials(environ=environ, home=Path.home()),
         "catalog": None if catalog is None else _describe_catalog(catalog, today),
@@ -204,12 +205,6 @@ def find_missing(modules: Iterable[str]) -> list[str]:
     return missing
 
 
-def _describe_machine(catalog: Catalog) -> dict[str, Any]:
-    """Return the catalog entry used for this machine in estimates."""
-    offer, _ = probe_local_offer(catalog)
-    return {"accelerator": offer.accelerator, "devices": offer.devices, "note": offer.note}
-
-
 def probe_backends(names: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
     """Return the facts on the device of each backend, or the error in one line, asked for in parallel."""
     if not names:
@@ -263,11 +258,11 @@ def list_folders(settings: Settings) -> list[dict[str, Any]]:
         "measured runs": get_runs_folder(settings),
         "launched runs": get_state_folder(settings),
     }
-    return [{"name": name, "path": abbreviate_home(path), **_inspect(path)} for name, path in places.items()]
-
-
-def _inspect(path: Path) -> dict[str, Any]:
-    sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    return {"files": len(sizes), "size_bytes": sum(sizes), "writable": writable}
+    found = []
+    for name, path in places.items():
+        sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+        writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+        facts = {"files": len(sizes), "size_bytes": sum(sizes), "writable": writable}
+        found.append({"name": name, "path": abbreviate_home(path), **facts})
+    return found
