@@ -117,9 +117,16 @@ class _Task:
                 self._run_script()
             model = build_model(self._reference, base=self._base, precision=self._options.precision)
             assembler = ModelAssembler(model, run=self._describe(()))
-            answer = {"event": "answer", **self._build_answer(assembler), "files": _local_files(self._reference)}
-            if self._request["keeps"] and on_jax:
-                self._answer_more(assembler, answer)
+            files = _local_files(self._reference)
+            answer = {"event": "answer", **self._build_answer(assembler), "files": files}
+            while self._request["keeps"]:  # one answer more for each further request about the model
+                self._parent.send(**answer)
+                options = WorkloadOptions.from_json(self._parent.wait())
+                try:
+                    workload = assembler.assemble(options).to_json()
+                    answer = {"event": "answer", "workload": workload, "files": files}
+                except GpuplanError as error:
+                    answer = describe_for_parent(error)
             return answer
 
     def _need_devices(self, devices: int, takes_all: bool) -> NoReturn:
@@ -217,18 +224,6 @@ class _Task:
             return {"workload": assembler.assemble(self._options).to_json()}
         module = lower_model(assembler.model, assembler.run, self._options, platform=platform)
         return {"module": b64encode(module).decode()}
-
-    def _answer_more(self, assembler: ModelAssembler, answer: dict[str, Any]) -> NoReturn:
-        """Send the first answer, and one for each further request about the model, until the parent ends."""
-        files = answer["files"]
-        while True:
-            self._parent.send(**answer)
-            options = self._parent.wait()
-            try:
-                workload = assembler.assemble(WorkloadOptions.from_json(options))
-                answer = {"event": "answer", "workload": workload.to_json(), "files": files}
-            except GpuplanError as error:
-                answer = describe_for_parent(error)
 
 
 def _local_files(reference: Reference) -> dict[str, str]:
