@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Literal
 
 _cache_dir: ContextVar[Path | None] = ContextVar("cache_dir", default=None)
 
 
+def get_platform_folder(kind: Literal["cache", "config", "data", "state"]) -> Path:
+    """Return the platform's folder of a kind of files of gpuplan."""
+    import platformdirs
+
+    return Path(getattr(platformdirs, f"user_{kind}_path")("gpuplan"))
+
+
 def get_cache_folder(part: str) -> Path:
     """Return the folder of a named cache: in `GPUPLAN_CACHE_DIR`, the configured folder, or the platform's."""
-    override = os.environ.get("GPUPLAN_CACHE_DIR") or _cache_dir.get()
-    if override:
-        return Path(override, part)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gpuplan") / part
+    return Path(os.environ.get("GPUPLAN_CACHE_DIR") or _cache_dir.get() or get_platform_folder("cache"), part)
 
 
 def set_cache_dir(folder: Path | None) -> None:
@@ -42,9 +45,7 @@ def get_data_folder(setting: Path | None = None) -> Path:
         return setting
     if os.environ.get("GPUPLAN_DATA_DIR"):
         return Path(os.environ["GPUPLAN_DATA_DIR"]).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_path("gpuplan")) / "catalog"
+    return get_platform_folder("data") / "catalog"
 
 
 def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .errors import UsageError, near_names_hint
+from .files import get_platform_folder
 
 if TYPE_CHECKING:
     from .settings_entries import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
@@ -170,7 +171,7 @@ def load_settings(
     layers = _iter_layers(
         environ=os.environ if environ is None else environ,
         folder=Path.cwd() if folder is None else folder,
-        user_file=_default_user_file() if user_file is None else user_file,
+        user_file=get_platform_folder("config") / "gpuplan.toml" if user_file is None else user_file,
     )
     found: _Layer = {}
     for layer in reversed(list(layers)):
@@ -202,7 +203,7 @@ def _iter_layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -
         for key in sorted(PERSONAL & table.keys()):
             raise UsageError(
                 f"`{key}` in {path}: a project file may not set it",
-                hint=f"set `{variables[key]}`, or write it into {_default_user_file()}",
+                hint=f"set `{variables[key]}`, or write it into {user_file}",
             )
         yield _parse_table(table, path)
     if user_file.is_file():
@@ -249,20 +250,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
 
 
-def _default_user_file() -> Path:
-    """Return the path of the user's settings file."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_path("gpuplan")) / "gpuplan.toml"
-
-
 def get_state_folder(settings: Settings) -> Path:
     """Return the folder of launched runs: the setting, or the platform's state folder."""
-    if settings.state_dir is not None:
-        return settings.state_dir
-    import platformdirs
-
-    return Path(platformdirs.user_state_path("gpuplan"))
+    return settings.state_dir or get_platform_folder("state")
 
 
 VARIABLE = "GPUPLAN_TODAY"
