@@ -140,28 +140,26 @@ def _trace(
     with contextlib.ExitStack() as stack:
         stack.callback(child.stop)
         with child.output_on_failure():
-            answer = None if kept is None else child.receive()
-            if kept is None or answer is None:
-                return _unwrap(*_run_to_end(child, text))
-            answer = _unwrap(answer)
+            answer = _unwrap((None if kept is None else child.receive()) or _run_to_end(child, text))
+        if kept is not None:
             kept[key] = child
             stack.pop_all()
-            return answer
+        return answer
 
 
-def _run_to_end(child: ScriptProcess, text: str) -> tuple[dict[str, Any], str]:
-    """Return the last message of a child, and how it ended; an error unless it left one.
+def _run_to_end(child: ScriptProcess, text: str) -> dict[str, Any]:
+    """Return the last message of a child; an error unless it left one.
 
     A script that was stopped after its first `fit()` has left the phases until then.
     """
-    last = None
+    last = late = None
     try:
         while (message := child.receive()) is not None:
             last = message
     except ScriptTimeoutError as error:
         if last is None:
             raise
-        return last, str(error)
+        late = str(error)
     finally:
         child.stop()
     code = child.process.returncode
@@ -172,7 +170,10 @@ def _run_to_end(child: ScriptProcess, text: str) -> tuple[dict[str, Any], str]:
         how = killed or f"ended with exit code {code}"
         hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
         raise GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
-    return last, f"the process of `{text}` {killed or f'ended by itself (exit code {code})'}"
+    if last.get("partial"):
+        ended = late or f"the process of `{text}` {killed or f'ended by itself (exit code {code})'}"
+        last["workload"]["unplanned"].append(ended)
+    return last
 
 
 def _build_environment(
@@ -195,11 +196,9 @@ def _build_environment(
     return environment
 
 
-def _unwrap(answer: dict[str, Any], ended: str = "") -> dict[str, Any]:
+def _unwrap(answer: dict[str, Any]) -> dict[str, Any]:
     if error := rebuild_error(answer):
         raise error
-    if answer.get("partial"):
-        answer["workload"]["unplanned"].append(ended)
     return answer
 
 
