@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UsageError, near_names_hint
 from .files import get_platform_folder
@@ -71,22 +71,21 @@ class Settings:
 
 # --- values -----------------------------------------------------------------------------------------------------
 
+_Parser = Callable[[object, str], Any]  # of a value, with where it stands
 
-class _Form(NamedTuple):
-    """Form of a text: its pattern and conversion, the types that may stand for it, and the words of an error."""
 
-    pattern: str
-    convert: Callable[[str], Any]
-    refusal: str
-    hint: str
-    kinds: type | tuple[type, ...] = str
+def _build_parser(
+    pattern: str, convert: Callable[[str], Any], refusal: str, hint: str, kinds: type | tuple[type, ...] = str
+) -> _Parser:
+    """Return the parser of a form of text, for which `kinds` may stand; its UsageError has these words."""
 
-    def parse(self, value: object, where: str) -> Any:
-        """Convert a value; UsageError unless its text matches."""
+    def parse(value: object, where: str) -> Any:
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if isinstance(value, self.kinds) and re.fullmatch(self.pattern, text, re.DOTALL):
-            return self.convert(text)
-        raise UsageError(f"{where} is {self.refusal}: {value!r}", hint=self.hint)
+        if isinstance(value, kinds) and re.fullmatch(pattern, text, re.DOTALL):
+            return convert(text)
+        raise UsageError(f"{where} is {refusal}: {value!r}", hint=hint)
+
+    return parse
 
 
 def _parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -98,32 +97,31 @@ def _parse_names(value: object, where: str) -> tuple[str, ...]:
     raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
 
 
-_FOLDER = _Form(".+", lambda text: Path(text).expanduser(), "not a folder", "give a path in quotes").parse
-_DURATION = _Form(".*", str, "not a duration", 'write it as "10m"').parse
-_SWITCH = _Form(
-    "true|false", lambda text: text == "true", "neither true nor false", "write `true` or `false`",
-    (str, bool),
-).parse  # fmt: skip
-_AMOUNT = _Form(
+_FOLDER = _build_parser(".+", lambda text: Path(text).expanduser(), "not a folder", "give a path in quotes")
+_DURATION = _build_parser(".*", str, "not a duration", 'write it as "10m"')
+_SWITCH = _build_parser(
+    "true|false", lambda text: text == "true", "neither true nor false", "write `true` or `false`", (str, bool)
+)
+_AMOUNT = _build_parser(
     r"\d+(\.\d+)?", float, "not an amount of at least zero", "write e.g. 20", (str, int, float, Decimal)
-).parse  # fmt: skip
-_SCALARS: dict[str, Callable[[object, str], Any]] = {
+)
+_SCALARS: dict[str, _Parser] = {
     **dict.fromkeys(("cache_dir", "data_dir", "catalog_dir", "state_dir"), _FOLDER),
-    "owner": _Form(
+    "owner": _build_parser(
         "[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens"
-    ).parse,
+    ),
     **dict.fromkeys(("providers", "regions"), _parse_names),
-    "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse,
+    "currency": _build_parser("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"'),
     "script_timeout": _DURATION,
     "script_env": _parse_names,
     **dict.fromkeys(("downloads", "trace_cache", "measure", "keep_runs", "quota"), _SWITCH),
-    "refresh": _Form("auto|ask|never", str, "no choice", 'write "auto", "ask" or "never"').parse,
+    "refresh": _build_parser("auto|ask|never", str, "no choice", 'write "auto", "ask" or "never"'),
     **dict.fromkeys(("hour_value", "wait_value"), _AMOUNT),
     "notebook_plans": _parse_names,
-    "requirements": _Form(".*", str, "not a text", "write it in quotes").parse,
-    "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse,
+    "requirements": _build_parser(".*", str, "not a text", "write it in quotes"),
+    "fallbacks": _build_parser("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)),
     "checkpoint_every": _DURATION,
-    "stop_loss": _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"').parse,
+    "stop_loss": _build_parser("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"'),
     **dict.fromkeys(("accept_old_prices", "guest_cap_only"), _SWITCH),
 }
 PERSONAL = frozenset({"script_env", "accept_old_prices", "guest_cap_only"})  # never from a project file
