@@ -99,12 +99,7 @@ class ScriptProcess(ChildProcess):
     runs_script = True  # whether the user's code runs, so that its limit holds
 
     def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
-        """Start the process; call `stop` at the end. The rest is as for `ChildProcess`.
-
-        Args:
-            request: Its request, with MODEL `reference` and its `base` folder.
-            terms: Time limit and progress callback.
-        """
+        """Start the process, by a request with a `reference` and its `base`; the rest is as for `ChildProcess`."""
         self._name, self._terms = request["reference"], terms
         base = Path(request["base"])
         self._own = str(parse_reference(self._name, base=base).folder(base))
@@ -146,14 +141,11 @@ class ScriptProcess(ChildProcess):
             self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
 
     def place(self) -> str:
-        """Return the position in the user's files as `file, line N`, else the last known one; empty if unknown.
-
-        It is in the traceback that the process writes on a signal.
-        """
+        """Return the position in the user's files, `file, line N`, else the last known one; empty if unknown."""
         stack, until_s = self.folder / STACK, time.monotonic() + ANSWER_S
         with suppress(OSError):
             os.truncate(stack, 0)
-            self.process.send_signal(ASK)
+            self.process.send_signal(ASK)  # on which it writes its traceback
             while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
                 pass
             self._over.wait(ANSWERED_S)  # it writes in parts

@@ -48,9 +48,6 @@ def trace_in_child(
     that of the backend that the user's code names.
 
     Args:
-        base: Base folder of references.
-        options: The user's options for the run.
-        argv: Arguments of a script.
         backend: Backend to trace on; None for one that can.
         lower: Platform to lower the step for, instead of tracing (on JAX).
 
