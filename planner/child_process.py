@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from .units import GIB
 
@@ -39,12 +39,9 @@ class ChildLimitError(Exception):
 
 
 class ChildProcess:
-    """A process in its own session, so that its descendants end with it.
+    """A process in its own session, so that its descendants end with it, and a temporary folder of both.
 
-    Attributes:
-        process: The process; `returncode` is negative where a signal ended it.
-        folder: Temporary folder of both.
-        output: Its standard output and error.
+    `returncode` of `process` is negative where a signal ended it.
     """
 
     pause_s = PAUSE_S
@@ -59,11 +56,9 @@ class ChildProcess:
         limit_s: float | None = None,
         limit_bytes: int | None = None,
     ) -> None:
-        """Start the process; call `stop` at the end.
+        """Start the process that runs a module, which must use `Parent`; call `stop` at the end.
 
         Args:
-            module: Module to run, which must use `Parent`.
-            request: Its request.
             build_environment: Function from the temporary folder to the environment of the process.
             shows_output: Whether its output goes to standard error, instead of being kept.
             limit_s, limit_bytes: Limits of time and resident memory; None for no limit.
@@ -74,17 +69,16 @@ class ChildProcess:
         self._messages = (self.folder / MESSAGES).open("a+b")
         self._messages.seek(0)
         self.limit_bytes = limit_bytes
-        self.output = ChildOutput(is_shown=shows_output)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(self.folder)],
             env=dict(build_environment(self.folder)),
             stdin=subprocess.PIPE,
-            stdout=self.output.target,
-            stderr=self.output.target,
+            stdout=STDERR if shows_output else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        self.output.close()
+        self.output = ChildOutput(self.process.stdout)
         self._over = threading.Event()
         threading.Thread(target=self._reap, daemon=True).start()
         self.set_limit(limit_s)
@@ -171,27 +165,18 @@ class ChildProcess:
 
 
 class ChildOutput:
-    """Standard output and error of a process: shown, or its end kept."""
+    """Standard output and error of a process, of which the end is kept; None where they are shown."""
 
-    def __init__(self, *, is_shown: bool = False) -> None:
-        """Open a pipe, unless the output is shown; `target` is the descriptor for the process."""
+    def __init__(self, pipe: IO[str] | None) -> None:
         self._end, self._thread = b"", None
-        self.target = STDERR
-        if not is_shown:
-            reader, self.target = os.pipe()
-            self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
+        if pipe is not None:
+            self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
             self._thread.start()
 
-    def _read(self, reader: int) -> None:
-        with open(reader, "rb", buffering=0) as pipe:
-            while more := pipe.read(KEPT_BYTES):
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            while more := os.read(pipe.fileno(), KEPT_BYTES):
                 self._end = (self._end + more)[-KEPT_BYTES:]
-
-    def close(self) -> None:
-        """Leave the output to the process, once it has started."""
-        if self.target != STDERR:
-            os.close(self.target)
-            self.target = STDERR
 
     def read_lines(self) -> list[str]:
         """Return the last lines, without empty ones; none where they are shown."""
@@ -201,12 +186,7 @@ class ChildOutput:
 
 
 class Parent:
-    """Child's side: the parent process, its request, and messages to it.
-
-    Attributes:
-        folder: Temporary folder of both.
-        request: The request.
-    """
+    """Child's side: the parent process, its request, messages to it, and the temporary folder of both."""
 
     def __init__(self, folder: str) -> None:
         """Read the request."""

@@ -75,8 +75,6 @@ def near_names_hint(
     """Return a hint with the known name that a name stands for, or else with those of similar names.
 
     Args:
-        name: Unknown name.
-        known: Known names.
         see_all: Command that lists all names.
         aliases: Other names in lower case, with the known name that each stands for.
 

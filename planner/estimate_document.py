@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from .records import round_floats
@@ -29,20 +30,12 @@ UNSAID: Mapping[str, Any] = {
 }
 
 
-_SAID = object()
-
-
 class SharedFacts:
-    """Facts that stand once in a document.
-
-    Attributes:
-        devices: Entries of `devices[]`.
-        price_sources: Sources of prices by a short key.
-    """
+    """Facts that stand once in a document."""
 
     def __init__(self) -> None:
-        self.devices: list[dict[str, Any]] = []
-        self.price_sources: dict[str, str] = {}
+        self.devices: list[dict[str, Any]] = []  # entries of `devices[]`
+        self.price_sources: dict[str, str] = {}  # sources of prices by a short key
         self._places: dict[int, tuple[int, object]] = {}  # by id, with the object, so that the id stays its own
         self._by_text: dict[str, int] = {}
         self._keys: dict[str, str] = {}
@@ -50,10 +43,9 @@ class SharedFacts:
 
     def round(self, interval: Interval) -> dict[str, float]:
         """Return an interval as JSON, rounded; once for the many offers that share it."""
-        known = self._rounded.get(id(interval))
-        if known is None:
-            known = self._rounded[id(interval)] = interval, round_floats(interval.to_json())
-        return known[1]
+        if id(interval) not in self._rounded:
+            self._rounded[id(interval)] = interval, round_floats(interval.to_json())
+        return self._rounded[id(interval)][1]
 
     def place_devices(self, shared: dict[str, Any], *, accelerator: str, devices: float) -> int:
         """Return the position in `devices[]` of what offers of the same devices share."""
@@ -73,21 +65,17 @@ class SharedFacts:
             >>> [facts.name_source(source, provider="aws") for source in ("a list", "another", "a list", None)]
             ['aws', 'aws-2', 'aws', None]
         """
-        if source is None:
-            return None
-        if source not in self._keys:
-            number = 1
-            while (key := provider if number == 1 else f"{provider}-{number}") in self.price_sources:
-                number += 1
-            self._keys[source] = key
+        if source is not None and source not in self._keys:
+            names = (provider if number == 1 else f"{provider}-{number}" for number in count(1))
+            key = self._keys[source] = next(name for name in names if name not in self.price_sources)
             self.price_sources[key] = source
-        return self._keys[source]
+        return source and self._keys[source]
 
 
 def leave_out_unsaid(offer: dict[str, Any]) -> dict[str, Any]:
     """Take the members that say nothing out of an entry of `offers[]`."""
     for key, unsaid in UNSAID.items():
-        if offer.get(key, _SAID) == unsaid:
+        if key in offer and offer[key] == unsaid:
             del offer[key]
     return offer
 

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Literal
 
 _cache_dir: ContextVar[Path | None] = ContextVar("cache_dir", default=None)
 
 
+def get_platform_folder(kind: Literal["cache", "config", "data", "state"]) -> Path:
+    """Return the platform's folder of a kind of files of gpuplan."""
+    import platformdirs
+
+    return Path(getattr(platformdirs, f"user_{kind}_path")("gpuplan"))
+
+
 def get_cache_folder(part: str) -> Path:
-    """Return the folder of a cache: in `GPUPLAN_CACHE_DIR`, the configured folder, or the platform's cache
-    folder.
-
-    Args:
-        part: Name of the cache.
-    """
-    override = os.environ.get("GPUPLAN_CACHE_DIR") or _cache_dir.get()
-    if override:
-        return Path(override, part)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gpuplan") / part
+    """Return the folder of a named cache: in `GPUPLAN_CACHE_DIR`, the configured folder, or the platform's."""
+    return Path(os.environ.get("GPUPLAN_CACHE_DIR") or _cache_dir.get() or get_platform_folder("cache"), part)
 
 
 def set_cache_dir(folder: Path | None) -> None:
-    """Set the folder of all caches for the current thread or task; None for the platform's cache folder.
-
-    Args:
-        folder: `cache_dir` of the settings.
-    """
+    """Set the folder of all caches for the current thread or task; None for the platform's cache folder."""
     _cache_dir.set(folder)
 
 
@@ -52,9 +45,7 @@ def get_data_folder(setting: Path | None = None) -> Path:
         return setting
     if os.environ.get("GPUPLAN_DATA_DIR"):
         return Path(os.environ["GPUPLAN_DATA_DIR"]).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_path("gpuplan")) / "catalog"
+    return get_platform_folder("data") / "catalog"
 
 
 def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, private: bool = False) -> None:
@@ -84,7 +75,9 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
                 file.flush()
                 os.fsync(file.fileno())
         if not private:
-            os.chmod(temporary, 0o666 & ~_umask())
+            mask = os.umask(0)  # which can be read only by setting it
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -95,33 +88,20 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
         sync_folder(path.parent)
 
 
-def delete_oldest(folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf) -> None:
-    """Delete the oldest files of a folder until the limits are met; safe with concurrent processes.
+def delete_oldest(folder: Path, pattern: str, *, size_bytes: int) -> None:
+    """Delete the oldest files of a folder until those of a pattern of names have at most a total size [bytes].
 
-    Args:
-        folder: Cache folder.
-        pattern: Glob pattern of file names; other files stay and are not counted.
-        files: Maximum number of files [-].
-        size_bytes: Maximum total size [bytes].
-
-    Raises:
-        OSError: The folder cannot be read, or a file not be deleted.
+    Safe with concurrent processes. OSError if the folder cannot be read, or a file not be deleted.
     """
-    total_bytes = 0
-    for place, (_, own_bytes, path) in enumerate(sorted(_aged(folder, pattern), reverse=True), start=1):
-        total_bytes += own_bytes
-        if place > files or total_bytes > size_bytes:
-            path.unlink(missing_ok=True)
-
-
-def _aged(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """Yield modification time, size and path of each file, ignoring files deleted meanwhile."""
+    found, total_bytes = [], 0
     for path in folder.glob(pattern):
-        try:
+        with suppress(FileNotFoundError):  # deleted meanwhile
             status = path.stat()
-        except FileNotFoundError:
-            continue
-        yield status.st_mtime, status.st_size, path
+            found.append((status.st_mtime, status.st_size, path))
+    for _, own_bytes, path in sorted(found, reverse=True):
+        total_bytes += own_bytes
+        if total_bytes > size_bytes:
+            path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -131,10 +111,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    """Return the process's umask, which can be read only by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -28,40 +28,28 @@ def count_usable_cores() -> int:
 
 
 def require_positive(value: float, *, what: str, example: str, most: float = MAX_AMOUNT) -> None:
-    """Raise UsageError unless a number is positive and at most a limit.
-
-    Args:
-        value: Number to check.
-        what: Flag named in the error message.
-        example: Valid value named in the hint.
-        most: Largest accepted value, in the unit of the number.
-    """
-    if not math.isfinite(value) or value <= 0:
-        raise UsageError(f"{what} must be above zero, not {value:g}", hint=f"try `{what} {example}`")
-    _require_at_most(value, what=what, example=example, most=most)
+    """Raise UsageError, which names a flag and an example, unless a number is positive and at most a limit."""
+    is_valid = math.isfinite(value) and value > 0
+    _require(is_valid, value, f"above zero, not {value:g}", what=what, example=example, most=most)
 
 
 def require_not_negative(value: float, *, what: str, example: str, most: float = MAX_AMOUNT) -> None:
     """Raise UsageError unless a number is zero or positive, and at most a limit; see `require_positive`."""
-    if not math.isfinite(value) or value < 0:
-        raise UsageError(f"{what} must be at least zero, not {value:g}", hint=f"try `{what} {example}`")
-    _require_at_most(value, what=what, example=example, most=most)
+    is_valid = math.isfinite(value) and value >= 0
+    _require(is_valid, value, f"at least zero, not {value:g}", what=what, example=example, most=most)
 
 
 def require_count(value: int, *, what: str, most: int, example: str = "1") -> None:
     """Raise UsageError unless a value is a whole number from 1 to a limit; see `require_positive`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(
-            f"{what} must be a whole number of at least 1, not {value}", hint=f"try `{what} {example}`"
-        )
-    _require_at_most(value, what=what, example=example, most=most)
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    wanted = f"a whole number of at least 1, not {value}"
+    _require(is_valid, value, wanted, what=what, example=example, most=most)
 
 
-def _require_at_most(value: float, *, what: str, example: str, most: float) -> None:
-    if value > most:
-        raise UsageError(
-            f"{what} must be at most {_format(most)}, not {_format(value)}", hint=f"try `{what} {example}`"
-        )
+def _require(is_valid: bool, value: float, wanted: str, *, what: str, example: str, most: float) -> None:
+    if not is_valid or value > most:
+        said = wanted if not is_valid else f"at most {_format(most)}, not {_format(value)}"
+        raise UsageError(f"{what} must be {said}", hint=f"try `{what} {example}`")
 
 
 def _format(value: float) -> str:

@@ -19,10 +19,7 @@ RANDOM_BYTES = 8
 
 
 def load_or_create_owner(data_dir: Path) -> str:
-    """Return the ID of this installation, creating it if necessary.
-
-    Args:
-        data_dir: Data folder of the installation.
+    """Return the ID of the installation with this data folder, creating it if necessary.
 
     Concurrent processes get the same ID: it is written to a temporary file and linked into place, which
     succeeds only once.

@@ -80,13 +80,6 @@ class PipelineRecord(TypedDict):
     spread: float | None
 
 
-class PredictionRecord(TypedDict):
-    """Predicted step time for the accelerator of the run."""
-
-    step_time_s: dict[str, float]
-    basis: str
-
-
 class OtherProcess(TypedDict):
     """Another process, and the mean number of cores that it used [-]."""
 
@@ -122,7 +115,10 @@ class MeasuredValues(TypedDict, total=False):
 
 
 class RowRecord(TypedDict):
-    """A measured configuration: batch size and precision. `workload` is an index into the document's."""
+    """A measured configuration: batch size and precision. `workload` is an index into the document's.
+
+    `StepTimer` adds `predicted`: step time and basis, for the accelerator of the run.
+    """
 
     batch_size: int | None
     precision: str | None
@@ -140,49 +136,6 @@ class RowRecord(TypedDict):
     load: LoadRecord | None
     limit: str | None
     findings: list[str]
-    predicted: NotRequired[PredictionRecord]
-
-
-class Split(TypedDict):
-    """Step time at a precision as a fixed part and a part per sample [s]."""
-
-    precision: str | None
-    fixed_s: float
-    per_sample_s: float
-
-
-class LargestBatch(TypedDict):
-    """Largest batch size that was measured, and smallest one that ran out of memory [-]."""
-
-    fitted: int | None
-    out_of_memory_at: int | None
-
-
-class RunRecord(TypedDict):
-    """A whole run of `fit()`, by epoch."""
-
-    finished_at: str
-    epochs_planned: int | None
-    steps_per_epoch: int | None
-    epochs_s: list[float]
-    validation_s: list[float]
-    steps: list[int]
-    total_s: float | None
-    global_batch_size: int | None
-
-
-class LaunchRecord(TypedDict):
-    """Machine, lifetime and compute cost of a launched run."""
-
-    run: str
-    attempts: int
-    provider: str
-    instance_type: str
-    region: str
-    purchase: str
-    ran_s: float
-    compute_usd: float
-    status: str
 
 
 class ProfileDocument(TypedDict):
@@ -202,9 +155,9 @@ class ProfileDocument(TypedDict):
     devices: float
     environment: dict[str, Any] | None
     rows: list[RowRecord]
-    splits: list[Split]
-    largest_batch_size: LargestBatch | None
-    run: RunRecord | None
+    splits: list[dict[str, Any]]  # step time at a precision as a fixed part and a part per sample [s]
+    largest_batch_size: dict[str, int | None] | None  # measured, and smallest one that ran out of memory [-]
+    run: dict[str, Any] | None  # a whole run of `fit()`, by epoch
     workloads: list[dict[str, Any]]
     notes: list[str]
-    launch: NotRequired[LaunchRecord]
+    launch: NotRequired[dict[str, Any]]  # machine, lifetime and compute cost of a launched run

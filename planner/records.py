@@ -8,7 +8,7 @@ from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, 
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from inspect import Parameter
 from pathlib import PurePath
 from types import NoneType
@@ -115,10 +115,7 @@ def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:
         yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
 
 
-_known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use
-
-
-def to_plain(value: object) -> Any:
+def to_plain(value: Any) -> Any:
     """Convert a value into JSON values.
 
     A record (a dataclass or a `Frozen`) becomes an object with its fields in order, a mapping an object, another
@@ -132,25 +129,20 @@ def to_plain(value: object) -> Any:
         >>> to_plain({"usd": Decimal("1E+2"), "on": date(2026, 11, 1), "sizes": (1, 2)})
         {'usd': '100', 'on': '2026-11-01', 'sizes': [1, 2]}
     """
-    kind = type(value)
-    if kind not in _known:
-        _known[kind] = _find_conversion(kind)
-    return _known[kind](value)
+    kind: Any = type(value)
+    return _find_conversion(kind)(value)
 
 
+@cache
 def _find_conversion(kind: type) -> Callable[[Any], Any]:
     """Return the conversion of all values of a type."""
     if is_dataclass(kind):
-        return _make_record_conversion(tuple(one.name for one in fields(kind)))
+        names = [one.name for one in fields(kind)]
+        return lambda record: {name: to_plain(getattr(record, name)) for name in names}
     for base, conversion in _CONVERSIONS:
         if issubclass(kind, base):
             return conversion
     raise TypeError(f"{kind.__name__} has no JSON form")
-
-
-def _make_record_conversion(names: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    """Return the conversion of records with these fields."""
-    return lambda record: {name: to_plain(getattr(record, name)) for name in names}
 
 
 _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
@@ -207,7 +199,7 @@ def _find_reader(kind: Any) -> _Reader | None:
     """Return the conversion of JSON values into a type; None where they stay as they are."""
     parts = get_args(kind)
     if is_dataclass(kind):
-        return lambda data, skip: _read_record(kind, data, skip)
+        return partial(_read_record, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return lambda value, _: kind(value)
     if get_origin(kind) is dict and (member := _find_reader(parts[1])):

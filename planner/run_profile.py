@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -49,11 +50,7 @@ def profile_of_run(
 
 
 def compute_median_bounds_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tuple[float, float]:
-    """Return the 95 % interval of the median of step times [s].
-
-    Args:
-        quartiles_s: Quartiles of the times [s].
-        steps: Number of steps [-].
+    """Return the 95 % interval of the median of step times, of which quartiles are known [s].
 
     median ± 1.57 (Q3 - Q1) / sqrt(steps), McGill, Tukey and Larsen 1978. Valid for independent times; neighbouring
     steps are correlated, so the interval is a lower bound.
@@ -75,8 +72,8 @@ def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *,
     )
     devices = max(1, int(candidate.devices))
     row = create_row(status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices))
-    row |= {"precision": outcome.precision, "fit": _timing(outcome)}
-    lived_s = _lived_s(history, outcome)
+    row |= {"precision": outcome.precision, "fit": _build_timing(outcome)}
+    lived_s = float(sum(_iter_lives_s(history, outcome)))
     paid = compute_rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
     document |= {
         "status": "complete" if outcome.status == "done" else "interrupted",
@@ -108,7 +105,7 @@ def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *,
     return complete_profile(document)
 
 
-def _timing(outcome: RunOutcome) -> Timing:
+def _build_timing(outcome: RunOutcome) -> Timing:
     """Return the step times in the form of a profile; they were timed one by one, not in windows."""
     found: Timing = Meter(MeasurementRules()).to_json() | {"median_s": outcome.step_s}
     if outcome.step_s_quartiles is not None and outcome.timed_steps:
@@ -117,15 +114,11 @@ def _timing(outcome: RunOutcome) -> Timing:
     return found
 
 
-def _lived_s(history: History, outcome: RunOutcome) -> float:
-    """Return the total life of the run's machines: the last by its own clock, others by the cloud's [s]."""
-    lived = Decimal(0)
+def _iter_lives_s(history: History, outcome: RunOutcome) -> Iterator[Decimal]:
+    """Yield the life of each of the run's machines: the last by its own clock, others by the cloud's [s]."""
     for one in history.attempts():
-        if one.attempt.number == outcome.attempt and outcome.ran_s is not None:
-            lived += Decimal(outcome.ran_s)
-        else:
-            lived += one.lived_s or Decimal(0)
-    return float(lived)
+        is_last = one.attempt.number == outcome.attempt and outcome.ran_s is not None
+        yield Decimal(outcome.ran_s or 0) if is_last else one.lived_s or Decimal(0)
 
 
 def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOptions) -> ProfileDocument:

@@ -1,32 +1,7 @@
 """Entries of a settings file on the user's own prices, taxes and machines, and their parser.
 
-    currency = "EUR"                                  # currency of displayed amounts; prices stay in USD
-    tax = { name = "VAT", percent = 19 }
-
-    [exchange_rate]
-    EUR = { per_usd = 0.92, as_of = 2026-11-02, source = "ECB reference rate" }
-
-    [[discount]]                                      # negotiated, off the list price
-    provider = "aws"
-    instance_type = "p4d*"                            # shell patterns; all if omitted
-    purchase = "on_demand"
-    percent = 12.5
-
-    [[committed]]                                     # reserved or committed, replaces the list price
-    provider = "gcp"
-    instance_type = "a2-highgpu-1g"
-    region = "us-central1"
-    usd_per_hour = 2.31
-    until = 2027-06-30
-
-    [[machine]]                                       # owned by the user
-    name = "lab-3090"
-    accelerator = "RTX 3090"
-    devices = 2
-    usd_per_hour = 0.15                               # electricity
-
-`offers.user_prices` adds committed prices and machines to the offers; the bill applies discount, tax and currency.
-Percentages and money are Decimal.
+`docs/catalog.md` has an example of each. `offers.user_prices` adds committed prices and machines to the offers;
+the bill applies discount, tax and currency. Percentages and money are Decimal.
 """
 
 from __future__ import annotations
@@ -35,31 +10,14 @@ from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from .errors import UsageError, near_names_hint
 
-USD = "USD"
 CurrencyCode = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
-Purchase = Literal["on_demand", "spot"]
-
-
-class Priced(Protocol):
-    """Fields of an offer used by discounts."""
-
-    @property
-    def provider(self) -> str: ...
-    @property
-    def instance_type(self) -> str: ...
-    @property
-    def accelerator(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def purchase(self) -> Purchase: ...
 
 
 class _Entry(BaseModel):
@@ -93,11 +51,10 @@ class _Which(_Entry):
     until: date | None = None  # last day of validity
     note: str = ""
 
-    def applies_to(self, offer: Priced, *, today: date) -> bool:
+    def applies_to(self, offer: Any, *, today: date) -> bool:
         """Return whether the entry selects an offer and is valid."""
-        if self.until is not None and today > self.until:
-            return False
-        return all(
+        is_over = self.until is not None and today > self.until
+        return not is_over and all(
             fnmatchcase(str(getattr(offer, field)).lower(), str(getattr(self, field)).lower())
             for field in ("provider", "instance_type", "accelerator", "region")
         )
@@ -106,10 +63,10 @@ class _Which(_Entry):
 class Discount(_Which):
     """Negotiated discount from the list price of the selected offers, in percent."""
 
-    purchase: Purchase | None = None  # None: both
+    purchase: Literal["on_demand", "spot"] | None = None  # None: both
     percent: Annotated[Decimal, Field(gt=0, lt=100)]
 
-    def applies_to(self, offer: Priced, *, today: date) -> bool:
+    def applies_to(self, offer: Any, *, today: date) -> bool:
         """Return whether the discount applies to an offer and is valid."""
         return self.purchase in (None, offer.purchase) and super().applies_to(offer, today=today)
 
@@ -132,7 +89,7 @@ class OwnMachine(_Entry):
     note: str = ""
 
 
-def find_discount(offer: Priced, discounts: Iterable[Discount], *, today: date) -> Discount | None:
+def find_discount(offer: Any, discounts: Iterable[Discount], *, today: date) -> Discount | None:
     """Return the largest valid discount for an offer (discounts are not added); None if there is none.
 
     No discount applies to a committed price: call this only if ``find_committed_price`` returns None.
@@ -141,9 +98,7 @@ def find_discount(offer: Priced, discounts: Iterable[Discount], *, today: date) 
     return max(fitting, key=lambda entry: entry.percent, default=None)
 
 
-def find_committed_price(
-    offer: Priced, committed: Iterable[CommittedPrice], *, today: date
-) -> CommittedPrice | None:
+def find_committed_price(offer: Any, committed: Iterable[CommittedPrice], *, today: date) -> CommittedPrice | None:
     """Return the lowest valid committed price for an on-demand offer; None if there is none."""
     if offer.purchase != "on_demand":
         return None
@@ -165,21 +120,18 @@ class _Entries(_Entry):
 
 
 def parse_entry(key: str, value: object, where: str) -> Any:
-    """Parse an entry of a settings file.
+    """Parse the entries of a key of a settings file: TOML, with Decimal for floats.
 
-    Args:
-        key: `tax`, `exchange_rate`, `discount`, `committed` or `machine`.
-        value: Parsed TOML, with Decimal for floats.
-        where: Key and file, for errors.
-
-    Raises:
-        UsageError: A field is missing, unknown or out of bounds.
+    UsageError, which says `where`, if a field is missing, unknown or out of bounds.
     """
     try:
         entries = _Entries.model_validate({key: value})
     except ValidationError as error:
         raise _build_error(key, error, where) from error
-    _require_unique_names(entries.machine, where)
+    names = [machine.name for machine in entries.machine]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two machines are called `{name}` in {where}", hint="give each a unique name")
     return getattr(entries, key)
 
 
@@ -201,11 +153,3 @@ def _build_error(key: str, error: ValidationError, where: str) -> UsageError:
         f"`{field}` in {where}{place}: {detail['msg'].lower()}, not {detail['input']!r}",
         hint="see docs/catalog.md for an example of each",
     )
-
-
-def _require_unique_names(machines: tuple[OwnMachine, ...], where: str) -> None:
-    """Raise UsageError if two machines have the same name."""
-    names = [machine.name for machine in machines]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"two machines are called `{name}` in {where}", hint="give each a unique name")

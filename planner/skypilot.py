@@ -23,8 +23,7 @@ Row = Mapping[str, Any]
 
 
 def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
-    """Build the argument of `sky.Task.set_time_estimator`: a function from `sky.Resources` to the run time
-    [s].
+    """Build the argument of `sky.Task.set_time_estimator`: a function from `sky.Resources` to the run time [s].
 
     Args:
         profile: A plan (`gpuplan estimate -o plan.json`, or the result of `gpuplan.estimate`), or any model
@@ -67,12 +66,9 @@ def _fits(row: Row, resources: Any) -> bool:
         "purchase": "spot" if resources.use_spot else "on_demand",
     }
     same = all(value in {None, row[name]} for name, value in stated.items())
-    return same and _same_machine(row, resources.instance_type) and _same_devices(row, resources.accelerators)
-
-
-def _same_machine(row: Row, name: str | None) -> bool:
-    """Return whether an offer's machine has a name, ignoring accelerators attached by Google."""
-    return name is None or str(row["instance_type"]).partition("+")[0] == name
+    machine = str(row["instance_type"]).partition("+")[0]  # without accelerators attached by Google
+    same = same and resources.instance_type in (None, machine)
+    return same and _same_devices(row, resources.accelerators)
 
 
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:

@@ -23,7 +23,7 @@ from .profile.input_pipeline import InputWaits
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
-from .profile_schema import ProfileDocument, RunRecord, Timing
+from .profile_schema import ProfileDocument, Timing
 from .records import to_plain
 from .units import MS_PER_S, format_duration
 
@@ -31,7 +31,6 @@ RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
 WRITE_INTERVAL_S = 60.0
 MOST_WINDOWS = 2000  # beyond it windows are merged in pairs, to bound the size of the file
 REPORTED_WIDTH = 0.05  # relative width of the interval below which the remaining time is printed [-]
-Status = Literal["running", "complete"]
 
 
 class StepTimer(StepRecorder):
@@ -152,7 +151,7 @@ class StepTimer(StepRecorder):
 
     # --- the profile --------------------------------------------------------------------------------------
 
-    def _update(self, status: Status) -> ProfileDocument:
+    def _update(self, status: Literal["running", "complete"]) -> ProfileDocument:
         self.document = document = self._build_profile(status)
         self._write(document)
         return document
@@ -162,7 +161,7 @@ class StepTimer(StepRecorder):
 
         write_document(self.path, document)
 
-    def _build_profile(self, status: Status) -> ProfileDocument:
+    def _build_profile(self, status: Literal["running", "complete"]) -> ProfileDocument:
         backend = keras.backend.backend()
         distribution = keras.distribution.distribution()
         devices = 1 if distribution is None else int(distribution.device_mesh.devices.size)
@@ -178,10 +177,13 @@ class StepTimer(StepRecorder):
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
         document["accelerator"] = self.accelerator or find_accelerator_name(found["device"])
+        timing: Timing = self.meter.to_json() | {"stopped": "stopped"}
+        if not self.meter.steps_s:  # the mean of an epoch's steps except the first
+            timing["median_s"] = self.step_s()
         row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
             "precision": str(self._model.dtype_policy.name),
-            "fit": self._build_timing(),
+            "fit": timing,
             "prepare": {"first_step_s": self.first_step_s, "parameters": self._model.count_params()},
             "memory": {
                 "device_peak_bytes": read_device_peak_bytes(backend),
@@ -195,14 +197,7 @@ class StepTimer(StepRecorder):
         document["rows"] = [row]
         return complete_profile(document)
 
-    def _build_timing(self) -> Timing:
-        """Return the timing; in a run without windows, the mean of an epoch's steps except the first."""
-        timing: Timing = self.meter.to_json() | {"stopped": "stopped"}
-        if not self.meter.steps_s:
-            timing["median_s"] = self.step_s()
-        return timing
-
-    def _build_run(self) -> RunRecord:
+    def _build_run(self) -> dict[str, Any]:
         params = self.params or {}
         began_s = self.train_began_s or 0.0
         return {
@@ -219,9 +214,8 @@ class StepTimer(StepRecorder):
 
 def _merge_pairs(meter: Meter) -> None:
     """Merge the windows in pairs, and double their length."""
-    pairs = list(zip(meter.steps_s[::2], meter.steps_s[1::2], strict=False))
     counts = list(zip(meter.counts[::2], meter.counts[1::2], strict=False))
-    merged = [(a * n + b * m) / (n + m) for (a, b), (n, m) in zip(pairs, counts, strict=True)]
-    meter.steps_s[:] = merged
+    pairs = zip(meter.steps_s[::2], meter.steps_s[1::2], counts, strict=False)
+    meter.steps_s[:] = [(a * n + b * m) / (n + m) for a, b, (n, m) in pairs]
     meter.counts[:] = [n + m for n, m in counts]
     meter.rules = replace(meter.rules, window_s=2 * meter.rules.window_s)

@@ -9,7 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import PIPE
+from subprocess import PIPE, STDOUT
 from types import SimpleNamespace
 
 import pytest
@@ -118,7 +118,7 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
 def _tracing_from_warm_processes() -> Iterator[None]:
     """Fork the processes that trace models from one that has imported Keras; see `cold_processes`."""
     with warm_processes() as start, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpuplan.child_process.subprocess", SimpleNamespace(Popen=start, PIPE=PIPE))
+        patch.setattr("gpuplan.child_process.subprocess", SimpleNamespace(Popen=start, PIPE=PIPE, STDOUT=STDOUT))
         yield
 
 

@@ -64,13 +64,13 @@ def test_the_oldest_files_go_first(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text("x" * 100, encoding="utf-8")
         os.utime(tmp_path / f"{name}.json", (1_000_000 - age, 1_000_000 - age))
 
-    delete_oldest(tmp_path, "*.txt", files=0)
-    delete_oldest(tmp_path, "*.json", files=3)
+    delete_oldest(tmp_path, "*.txt", size_bytes=0)
+    delete_oldest(tmp_path, "*.json", size_bytes=300)
     assert len(list(tmp_path.iterdir())) == 3
     delete_oldest(tmp_path, "*.json", size_bytes=200)
 
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["middle", "new"]
-    delete_oldest(tmp_path, "*.json", files=1)
+    delete_oldest(tmp_path, "*.json", size_bytes=199)
     assert [path.stem for path in tmp_path.iterdir()] == ["new"]
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 
 MODULE = "gpuplan.workload.capture.child"
 STANDARD_STREAMS = 3
@@ -30,6 +30,7 @@ class WarmProcess:
 
     def __init__(self, path: Path, command: list[str], *, env: dict[str, str], streams: list[int]) -> None:
         """Fork a process; `streams` holds the descriptors of its standard output and error."""
+        self.stdout: IO[str] | None = None
         reader, writer = os.pipe()
         self._line = socket.socket(socket.AF_UNIX)
         self._line.connect(str(path))
@@ -80,10 +81,14 @@ def warm_processes(find_packages: Callable[[str], list[str] | None] = warm_only_
             with starting:
                 if path.name not in servers:
                     servers[path.name] = _start_server(path, backend, packages)
-            streams = [how["stdout"], how["stderr"]]
-            descriptors = [one if isinstance(one, int) else one.fileno() for one in streams]
+            is_shown = how["stdout"] != subprocess.PIPE
+            reader, output = (None, how["stdout"]) if is_shown else os.pipe()
             arguments = command[command.index(MODULE) + 1 :]
-            return WarmProcess(path, arguments, env=env, streams=descriptors)
+            process = WarmProcess(path, arguments, env=env, streams=[output, output])
+            if reader is not None:
+                os.close(output)
+                process.stdout = os.fdopen(reader)
+            return process
 
         try:
             yield start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -86,7 +85,6 @@ def profile(
         several=measuring.process_limits(),
         rules=measuring.rules(),
         answer_s=measuring.answer_s(),
-        typed=" ".join(sys.argv),
     )
     with show_progress() as on_event:
         document = profile(request, on_event=on_event, keep=partial(write_document, out.output))

@@ -29,20 +29,23 @@ def combine_loads(loads: Sequence[LoadRecord]) -> LoadRecord | None:
     def mean(name: Literal["own_cores", "other_cores", "stolen_cores"]) -> float:
         return sum(load[name] * load["wall_s"] for load in loads) / wall_s
 
-    machine_cores, other_cores = loads[0]["cores"], mean("other_cores")
+    others: list[OtherProcess] = [{"pid": pid, "name": name, "cores": one} for (pid, name), one in cores.items()]
+    own, other, stolen = mean("own_cores"), mean("other_cores"), mean("stolen_cores")
+    return _build_record(wall_s, loads[0]["cores"], own=own, other=other, stolen=stolen, others=others)
+
+
+def _build_record(
+    wall_s: float, cores: int, *, own: float, other: float, stolen: float, others: Sequence[OtherProcess]
+) -> LoadRecord:
     return {
         "wall_s": wall_s,
-        "cores": machine_cores,
-        "own_cores": mean("own_cores"),
-        "other_cores": other_cores,
-        "stolen_cores": mean("stolen_cores"),
-        "other_share": other_cores / machine_cores,
-        "most": _select_top([{"pid": pid, "name": name, "cores": kept} for (pid, name), kept in cores.items()]),
+        "cores": cores,
+        "own_cores": own,
+        "other_cores": other,
+        "stolen_cores": stolen,
+        "other_share": other / cores,
+        "most": sorted(others, key=lambda one: -one["cores"])[:MAX_REPORTED],
     }
-
-
-def _select_top(others: Sequence[OtherProcess]) -> list[OtherProcess]:
-    return sorted(others, key=lambda one: -one["cores"])[:MAX_REPORTED]
 
 
 class LoadMonitor:
@@ -65,8 +68,10 @@ class LoadMonitor:
         now, before = psutil.cpu_times(), self._machine
         stolen_s = max(getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0), 0.0)
         busy_s = max(_compute_busy_s(now) - _compute_busy_s(before), 0.0)
-        ours = _find_descendants(self._roots)
-        own_s = 0.0
+        ours, own_s = set(self._roots), 0.0
+        for root in self._roots:
+            with suppress(psutil.Error):
+                ours.update(child.pid for child in psutil.Process(root).children(recursive=True))
         others: list[OtherProcess] = []
         for pid, (name, total_s) in _read_processes().items():
             spent_s = max(total_s - self._processes.get(pid, (name, 0.0))[1], 0.0)
@@ -74,16 +79,8 @@ class LoadMonitor:
                 own_s += spent_s
             elif spent_s / wall_s >= MIN_REPORTED_CORES:
                 others.append({"pid": pid, "name": name, "cores": spent_s / wall_s})
-        cores, other_cores = os.cpu_count() or 1, max(busy_s - own_s, 0.0) / wall_s
-        return {
-            "wall_s": wall_s,
-            "cores": cores,
-            "own_cores": own_s / wall_s,
-            "other_cores": other_cores,
-            "stolen_cores": stolen_s / wall_s,
-            "other_share": other_cores / cores,
-            "most": _select_top(others),
-        }
+        cores, own, other = os.cpu_count() or 1, own_s / wall_s, max(busy_s - own_s, 0.0) / wall_s
+        return _build_record(wall_s, cores, own=own, other=other, stolen=stolen_s / wall_s, others=others)
 
 
 def _compute_busy_s(times: Any) -> float:
@@ -103,14 +100,3 @@ def _read_processes() -> dict[int, tuple[str, float]]:
         if times is not None:
             found[process.pid] = (process.info["name"] or "?", times.user + times.system)
     return found
-
-
-def _find_descendants(roots: set[int]) -> set[int]:
-    """Return processes and all their descendants."""
-    import psutil
-
-    family = set(roots)
-    for root in roots:
-        with suppress(psutil.Error):
-            family.update(child.pid for child in psutil.Process(root).children(recursive=True))
-    return family

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 MODELS = "gpuplan.profile.benchmark_models"
 MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}
 
-# Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-].
-Size = tuple[str, int]
-
 
 class BenchmarkWorkload(NamedTuple):
-    """A workload of the benchmark."""
+    """A workload of the benchmark.
+
+    Its sizes are arguments of the function, as after `?` in a MODEL reference, and the batch size [-].
+    """
 
     name: str  # its name in `--only`
     function: str  # function of `benchmark_models`
-    device: Size  # size on GPUs and TPUs
-    cpu: Size  # size on CPUs, on which the same would take minutes
+    device: tuple[str, int]  # size on GPUs and TPUs
+    cpu: tuple[str, int]  # size on CPUs, on which the same would take minutes
     mixed: bool = False  # whether it computes in 16 bits, where the device is made for that
     mode: Literal["train", "infer"] = "train"  # training, or a forward pass alone
     images: bool = False  # whether its inputs are images, in Keras's layout
@@ -60,12 +60,9 @@ class Configured(Frozen):
     precision: str
 
 
-def _read_suite() -> tuple[BenchmarkWorkload, ...]:
-    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["workloads"]
-    return tuple(BenchmarkWorkload(**row | {"device": (*row["device"],), "cpu": (*row["cpu"],)}) for row in rows)
-
-
-SUITE = _read_suite()
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SUITE = tuple(BenchmarkWorkload(**row | {n: (*row[n],) for n in ("device", "cpu")}) for row in _DATA["workloads"])
+CSV_COLUMNS = tuple(_DATA["columns"])
 
 
 def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
@@ -78,10 +75,8 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
     known = [one.name for one in SUITE]
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"no workload `{name}` in the benchmark",
-                hint=near_names_hint(name, known, see_all="gpuplan benchmark --help"),
-            )
+            hint = near_names_hint(name, known, see_all="gpuplan benchmark --help")
+            raise UsageError(f"no workload `{name}` in the benchmark", hint=hint)
     return tuple(one for one in SUITE if not names or one.name in names)
 
 
@@ -102,18 +97,6 @@ def configure_suite(workloads: Iterable[BenchmarkWorkload], platform: str, *, ha
     return list(found.values())
 
 
-CSV_COLUMNS = (
-    "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack", "step_ms",
-    "instance_type", "software", "software_year", "input", "quality", "source", "framework", "framework_version",
-    "layout", "optimizer", "distribution", "hosts", "work", "attention", "precision_known", "compiled_known",
-    "core", "notes",
-)  # fmt: skip
-# By backend: name in the column `framework`, name in `software`, and packages that hold the version.
-FRAMEWORKS = {
-    "jax": ("jax", "JAX", ("jax",)),
-    "tensorflow": ("tensorflow2", "TensorFlow", ("tensorflow", "tensorflow-cpu")),
-    "torch": ("pytorch", "PyTorch", ("torch",)),
-}
 CLEAR_WIDTH = 0.05  # of the interval of the median, relative to it: wider ones are of quality b [-]
 
 
@@ -130,36 +113,28 @@ def build_row(
     timing, backend = cast("Timing", measured["fit"]), document["backend"]
     environment = document["environment"] or {}
     packages, width = environment.get("packages", {}), timing.get("width")
-    framework, label, names = FRAMEWORKS[backend]
+    framework, label, names = _DATA["frameworks"][backend]
     version = next((packages[name] for name in names if name in packages), "")
     software = f"Keras {packages.get('keras', '')} + {label} {version}"
-    return {
-        "workload": workload.name,
+    row: dict[str, Any] = {"workload": workload.name} | dict.fromkeys(CSV_COLUMNS) | _DATA["constants"]
+    return row | {
         "model": configured.model,
         "batch_size": configured.batch_size,
         "accelerator": device,
-        "devices": 1,
         "mode": workload.mode,
         "precision": configured.precision,
         "compiled": bool(measured["prepare"].get("jit_compile")),
-        "stack": "keras",
         "step_ms": float(f"{cast('float', timing['median_s']) * MS_PER_S:.6g}"),
-        "instance_type": None,
         "software": software,
         "software_year": software_year(software),
-        "input": "numpy",
         "quality": "a" if width is not None and width <= CLEAR_WIDTH else "b",
         "source": f"gpuplan benchmark {__version__}, {datetime.now(UTC).date().isoformat()}",
         "framework": framework,
         "framework_version": version,
         "layout": "nhwc" if workload.images else "na",
         "optimizer": workload.optimizer if workload.mode == "train" else "none",
-        "distribution": "none",
-        "hosts": 1,
         "work": workload.mode,
         "attention": find_attention(configured, backend=backend, accelerator=accelerator) or None,
-        "precision_known": True,
-        "compiled_known": True,
         "core": workload.mode == "train",
         "notes": _describe(timing, environment),
     }
@@ -239,8 +214,6 @@ def run_benchmark(
     workload, and at the end. Its status is `interrupted` until everything was tried.
 
     Args:
-        workloads: What to measure, in order.
-        backend: Keras backend.
         device: Device to compute on; None for the backend's default.
         minutes: Time limit for all workloads together [min].
         tell: Callback with the workload that is begun, the number of those before it and of all.

@@ -10,9 +10,9 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ..child_process import Parent
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
+from ..records import Frozen
 from ..workload.capture.process import answer_with_position, describe_for_parent
 from ..workload.errors import CaptureError, to_one_line
 from ..workload.options import WorkloadOptions
@@ -36,8 +37,7 @@ from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
-    from ..workload.capture.timed_loop import TimedLoop
-    from .recorder import Epoch
+    from .recorder import StepRecorder
 
 Tell = Callable[[str, Meter], None]
 Trace = Callable[[str, "Stepper"], dict[str, Any]]
@@ -58,7 +58,7 @@ def main(folder: str, trace: Trace | None = None) -> NoReturn:
     parent = Parent(folder)
     parent.end_with()
     try:
-        _answer(parent, trace)
+        _Measurement(parent, trace).answer()
     except Exception as error:
         _fail(parent, error)
     parent.finish("failed", kind="failed", message="the model was never measured")
@@ -73,102 +73,138 @@ def _fail(parent: Parent, error: Exception) -> NoReturn:
     parent.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}")
 
 
-def _send_window(parent: Parent, phase: str, meter: Meter) -> None:
-    """Send the last completed window."""
-    if not meter.steps_s:
-        parent.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
-        return
-    found = meter.summary()
-    parent.send(
-        "window",
-        phase=phase,
-        step_s=meter.steps_s[-1],
-        steps=meter.counts[-1],
-        median_s=found["median_s"],
-        width=found["width"],
-    )
-
-
 def wait_for_device(parent: Parent) -> None:
     """Say that everything is compiled, and wait until the device is free."""
     parent.send("prepared")
     parent.wait()
 
 
-def _answer(parent: Parent, trace: Trace | None) -> None:
-    request, folder = parent.request, parent.folder
-    options = WorkloadOptions.from_json(request["options"])
-    base = Path(request["base"])
-    reference = parse_reference(request["reference"], base=base)
-    started_s = time.perf_counter()
-    import keras  # noqa: F401  (timed separately: it loads the backend)
+class _Measurement:
+    """The measurement that a request asks for."""
 
-    facts = {"import_s": time.perf_counter() - started_s}
-    from ..workload.capture.materialize import build_and_use, set_precision
+    def __init__(self, parent: Parent, trace: Trace | None) -> None:
+        self._parent, self._request, self._trace = parent, parent.request, trace
+        self._options = WorkloadOptions.from_json(self._request["options"])
+        self._meter = Meter(MeasurementRules(**self._request["rules"]))  # of a loop of the script's own
+        self._loop_s = 0.0
+        self._facts: dict[str, Any] = {}  # on the preparation
 
-    require_device(read_backend_facts(request["backend"]), request["device"])
-    set_precision(options.precision)
-    facts |= set_products(request["backend"], options.precision)
-    answer_with_position(folder)
-    started_s = time.perf_counter()
+    def answer(self) -> None:
+        """Build the model, and measure it; return where that never happens."""
+        request, options, base = self._request, self._options, Path(self._request["base"])
+        reference = parse_reference(request["reference"], base=base)
+        started_s = time.perf_counter()
+        import keras  # noqa: F401  (timed separately: it loads the backend)
 
-    def use(concrete: ExecutableModel) -> NoReturn:
-        facts["build_s"] = time.perf_counter() - started_s
+        self._facts["import_s"] = time.perf_counter() - started_s
+        from ..workload.capture.materialize import build_and_use, set_precision
+        from ..workload.capture.timed_loop import TimedLoop
+
+        require_device(read_backend_facts(request["backend"]), request["device"])
+        set_precision(options.precision)
+        self._facts |= set_products(request["backend"], options.precision)
+        answer_with_position(self._parent.folder)
+        self._started_s = time.perf_counter()
+        loop = TimedLoop(str(reference.folder(base)), prepare=self._prepare_loop, add=self._add_step)
+        how: dict[str, Any] = {"base": base, "scratch": self._parent.folder, "argv": request["argv"]}
+        how["loop"] = loop if request.get("brief") and not options.fit_call else None
         try:
-            row = _measure(concrete, parent, facts, trace)
+            with nullcontext() if reference.kind == "script" else draw_weights_quickly():
+                build_and_use(reference, self._use, options=options, **how)
+        except CaptureError:  # the script ended, maybe after steps of a loop of its own
+            if not self._meter.warm:
+                raise
+            if self._meter.pause():
+                self._send_window("fit", self._meter)
+            self._parent.finish("done", row={})
+
+    def _send_window(self, phase: str, meter: Meter) -> None:
+        """Send the last completed window."""
+        if not meter.steps_s:
+            self._parent.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+            return
+        found = meter.summary()
+        window = {"steps": meter.counts[-1], "median_s": found["median_s"], "width": found["width"]}
+        self._parent.send("window", phase=phase, step_s=meter.steps_s[-1], **window)
+
+    def _send_ready(self, batch_size: int) -> None:
+        environment = describe_environment(self._request["backend"])
+        self._parent.send("ready", batch_size=batch_size, environment=environment, facts=self._facts)
+
+    # --- a loop of the script's own ---------------------------------------------------------------------------
+
+    def _prepare_loop(self, batch_size: int) -> None:
+        self._send_ready(batch_size)
+        wait_for_device(self._parent)
+        self._meter.ended(self._loop_s)
+
+    def _add_step(self, step_s: float) -> None:
+        self._loop_s += step_s
+        if self._meter.ended(self._loop_s):
+            self._send_window("fit", self._meter)
+        if self._meter.done:
+            self._parent.finish("done", row={})
+
+    # --- a model ----------------------------------------------------------------------------------------------
+
+    def _use(self, concrete: ExecutableModel) -> NoReturn:
+        self._facts["build_s"] = time.perf_counter() - self._started_s
+        try:
+            row = self._measure(concrete)
         except Exception as error:  # in the measurement, not in the user's code
-            _fail(parent, error)
-        parent.finish("done", row=row)
+            _fail(self._parent, error)
+        self._parent.finish("done", row=row)
 
-    meter = Meter(MeasurementRules(**request["rules"]))
-    loop = None
-    if request.get("brief") and not options.fit_call:
-        loop = _time_loop(str(reference.folder(base)), meter, parent, facts)
-    try:
-        with nullcontext() if reference.kind == "script" else draw_weights_quickly():
-            build_and_use(
-                reference, use, base=base, scratch=folder, options=options, argv=request["argv"], loop=loop
-            )
-    except CaptureError:  # the script ended, maybe after steps of a loop of its own
-        if not meter.warm:
-            raise
-        if meter.pause():
-            _send_window(parent, "fit", meter)
-        parent.finish("done", row={})
+    def _measure(self, concrete: ExecutableModel) -> MeasuredValues:
+        from .input_pipeline import MOST_S, draw_data, measure_pipeline
+
+        request, rules, facts = self._request, self._meter.rules, self._facts
+        model, backend = concrete.model, request["backend"]
+        own, batch_size = request["data"] == "script", concrete.batch_size
+        if own and concrete.arguments is None:
+            raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
+        started_s = time.perf_counter()
+        data = draw_data(concrete, few=own)
+        facts["draw_data_s"] = time.perf_counter() - started_s
+        facts |= {
+            "parameters": model.count_params(),
+            "samples": concrete.samples,
+            "notes": list(concrete.notes),
+            "precision": str(model.dtype_policy.name),
+        }
+        for name, value in request.get("trainer", {}).items():
+            setattr(model, name, value)
+        facts["jit_compile"] = (backend != "torch" or "trainer" in request) and bool(model.jit_compile)
+        self._send_ready(batch_size)
+        subject = MeasuredModel(
+            model=model,
+            data=data,
+            batch_size=batch_size,
+            fed=(concrete.arguments or {}) if own else {},
+            backend=backend,
+            mode=self._options.mode,
+            brief=request.get("brief", False),
+        )
+        pipeline = None
+        if own and request["pipeline"]:
+            most_s = min(MOST_S, rules.most_s)
+            pipeline = [measure_pipeline(subject.fed, batch_size=batch_size, most_s=most_s)]
+        wait = partial(wait_for_device, self._parent) if request.get("wait") else None
+        values = measure_model(subject, rules=rules, tell=self._send_window, wait=wait, trace=self._trace)
+        values["prepare"] |= facts
+        return values | {"pipeline": pipeline, "batch_size": batch_size}
 
 
-def _time_loop(folder: str, meter: Meter, parent: Parent, facts: dict[str, Any]) -> TimedLoop:
-    """Return what times a loop of a script's own with a meter, and ends the process when it is done."""
-    from ..workload.capture.timed_loop import TimedLoop
-
-    elapsed_s = 0.0
-
-    def prepare(batch_size: int) -> None:
-        environment = describe_environment(parent.request["backend"])
-        parent.send("ready", batch_size=batch_size, environment=environment, facts=facts)
-        wait_for_device(parent)
-        meter.ended(elapsed_s)
-
-    def add(step_s: float) -> None:
-        nonlocal elapsed_s
-        elapsed_s += step_s
-        if meter.ended(elapsed_s):
-            _send_window(parent, "fit", meter)
-        if meter.done:
-            parent.finish("done", row={})
-
-    return TimedLoop(folder, prepare=prepare, add=add)
-
-
-@contextmanager
-def draw_weights_quickly() -> Iterator[None]:
-    """Let random initializers draw from NumPy, with variance one over the inputs of a unit.
+def draw_weights_quickly() -> AbstractContextManager[None]:
+    """Return a context in which random initializers draw from NumPy, with variance one over the inputs of a unit.
 
     JAX compiles one program for each shape of each initializer, which takes minutes for large models. The time of
     a step does not depend on the distribution.
     """
     import keras
     import numpy as np
+
+    from ..workload.keras_layers import replacing
 
     random = np.random.default_rng(0)
 
@@ -177,15 +213,7 @@ def draw_weights_quickly() -> Iterator[None]:
         return keras.ops.convert_to_tensor(scale * random.standard_normal(shape, dtype=np.float32), dtype)
 
     names = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal", "Orthogonal")
-    kinds = [getattr(keras.initializers, name) for name in names]
-    before = [kind.__call__ for kind in kinds]
-    try:
-        for kind in kinds:
-            kind.__call__ = draw
-        yield
-    finally:
-        for kind, call in zip(kinds, before, strict=True):
-            kind.__call__ = call
+    return replacing(*((getattr(keras.initializers, name), "__call__", draw) for name in names))
 
 
 def set_products(backend: str, precision: str | None) -> dict[str, Any]:
@@ -209,50 +237,10 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
     return {"float32_products": precision}
 
 
-def _measure(
-    concrete: ExecutableModel, parent: Parent, facts: dict[str, Any], trace: Trace | None
-) -> MeasuredValues:
-    from .input_pipeline import MOST_S, draw_data, measure_pipeline
-
-    request = parent.request
-    model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
-    own, batch_size = request["data"] == "script", concrete.batch_size
-    if own and concrete.arguments is None:
-        raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
-    started_s = time.perf_counter()
-    data = draw_data(concrete, few=own)
-    facts["draw_data_s"] = time.perf_counter() - started_s
-    facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
-    facts["precision"] = str(model.dtype_policy.name)
-    for name, value in request.get("trainer", {}).items():
-        setattr(model, name, value)
-    facts["jit_compile"] = (backend != "torch" or "trainer" in request) and bool(model.jit_compile)
-    parent.send("ready", batch_size=batch_size, environment=describe_environment(backend), facts=facts)
-    rules = MeasurementRules(**request["rules"])
-    fed = (concrete.arguments or {}) if own else {}
-    pipeline = None
-    if own and mode == "train" and request["pipeline"]:
-        pipeline = measure_pipeline(fed, batch_size=batch_size, most_s=min(MOST_S, rules.most_s))
-    brief = request.get("brief", False)
-    subject = MeasuredModel(
-        model=model, data=data, batch_size=batch_size, fed=fed, backend=backend, mode=mode, brief=brief
-    )
-    values = measure_model(
-        subject,
-        rules=rules,
-        tell=partial(_send_window, parent),
-        wait=partial(wait_for_device, parent) if request.get("wait") else None,
-        trace=trace,
-    )
-    values["prepare"] |= facts
-    return values | {"pipeline": pipeline, "batch_size": batch_size}
-
-
 # --- the measurement ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredModel:
+class MeasuredModel(Frozen):
     """A model and its input, to be measured."""
 
     model: Any  # a compiled Keras model
@@ -270,24 +258,32 @@ class MeasuredModel:
         """The first batch, in the form a step takes."""
         import keras
 
-        batch = keras.tree.map_structure(
+        x, y, weight = keras.tree.map_structure(
             lambda array: None if array is None else array[: self.batch_size], self.data
         )
-        x, y, weight = batch
         if self.mode == "infer":
             return (x,)
         return (x, y) if weight is None else (x, y, weight)
 
-    def fit_arguments(self) -> dict[str, Any]:
-        """Return the input arguments of `fit()`, without validation."""
+    def run(self, meter: Meter, *, epochs: int = 1, **how: Any) -> StepRecorder:
+        """Run `fit()`, or `predict()` once, and return what recorded its steps, by the arguments `how`."""
+        from .recorder import PredictRecorder, StepRecorder
+
+        x, y, weight = self.data
+        if self.mode == "infer":
+            recorder: StepRecorder = PredictRecorder(meter, **how)
+            self.model.predict(x, batch_size=self.batch_size, verbose=0, callbacks=[recorder])
+            return recorder
+        recorder = StepRecorder(meter, **how)
+        given = {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
         if self.fed:
             from ..workload.capture.feeding import INPUT_ARGUMENTS
 
             names = (*INPUT_ARGUMENTS, "validation_split")
             given = {name: self.fed[name] for name in names if self.fed.get(name) is not None}
-            return given | {"validation_freq": MANY_EPOCHS + 1}
-        x, y, weight = self.data
-        return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
+            given["validation_freq"] = MANY_EPOCHS + 1  # none
+        self.model.fit(**given, epochs=epochs, verbose=0, callbacks=[recorder])
+        return recorder
 
 
 def measure_model(
@@ -308,98 +304,59 @@ def measure_model(
         trace: Called at the end with backend and step alone; returns the kernels of the step.
     """
     before_bytes = read_resident_peak_bytes()
-    first_s = None
+    first = None
     if wait is not None:
-        first_s = _run_first_step(subject, rules)
+        one = replace(subject, data=(*subject.first_batch, None, None)) if subject.mode == "infer" else subject
+        first = one.run(Meter(rules), most_steps=1)
         wait()
-    meter, loop_first_s, beside_s = _measure_loop(subject, rules, tell)
-    first_s = loop_first_s if first_s is None else first_s
+    meter = Meter(rules)
+    how: dict[str, Any] = {"stop": True, "on_window": partial(tell, "fit")}
+    loop = subject.run(meter, epochs=MANY_EPOCHS, **how)
+    while subject.mode == "infer" and not meter.done:
+        subject.run(meter, **how)
+    first_s = (first or loop).first_step_s
     middle_s = meter.summary()["median_s"] if meter.steps_s else None
-    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    beside_s = None
+    if middle_s is not None and subject.mode == "train" and not subject.fed and not subject.brief:
+        beside_s = _measure_epochs(subject, middle_s, loop)
     values: MeasuredValues = {
         "fit": meter.to_json(),
-        "prepare": {"first_step_s": first_s, "compile_s": compile_s},
+        "prepare": {
+            "first_step_s": first_s,
+            "compile_s": None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0),
+        },
         "epoch": {"beside_steps_s": beside_s},
         "step": None,
     }
     stepper = None if subject.brief else build_stepper(subject)
     if stepper is not None:
-        alone = Meter(rules)
-        time_windows(
-            stepper.step,
-            stepper.synchronize,
-            meter=alone,
-            clock=time.perf_counter,
-            steps_per_call=stepper.steps,
-            on_window=lambda m: tell("step", m),
-        )
+        alone, on_window = Meter(rules), partial(tell, "step")
+        start, wait_for_all, steps = stepper.step, stepper.synchronize, stepper.steps
+        time_windows(start, wait_for_all, meter=alone, steps_per_call=steps, on_window=on_window)
         values["step"] = alone.to_json()
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
         "host_peak_bytes": peak_bytes,
-        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
+        "host_growth_bytes": peak_bytes - before_bytes,
     }
     if stepper is not None and trace is not None:
         values["kernels"] = trace(subject.backend, stepper)
     return values
 
 
-def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | None:
-    """Run the first call of the loop, and return the time until its end [s]."""
-    from .recorder import PredictRecorder, StepRecorder
-
-    if subject.mode == "train":
-        recorder = StepRecorder(Meter(rules), most_steps=1)
-        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
-    else:
-        recorder = PredictRecorder(Meter(rules))
-        batch, size = subject.first_batch, subject.batch_size
-        subject.model.predict(*batch, batch_size=size, verbose=0, callbacks=[recorder])
-    return recorder.first_step_s
-
-
-def _measure_loop(
-    subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, float | None, float | None]:
-    """Run `fit()`, or `predict()` again and again, until the meter is done.
-
-    Return its steps, the time until the end of the first, and that of an epoch of `fit()` beside them [s].
-    """
-    from .recorder import PredictRecorder, StepRecorder
-
-    meter, beside_s = Meter(rules), None
-    kind = StepRecorder if subject.mode == "train" else PredictRecorder
-    recorder = kind(meter, stop=True, on_window=lambda m: tell("fit", m))
-    if subject.mode == "infer":
-        while not meter.done:
-            subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
-        return meter, recorder.first_step_s, None
-    subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
-    if meter.steps_s and not subject.fed and not subject.brief:
-        whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
-        beside_s = _measure_epochs(subject, rules, meter.summary()["median_s"], whole)
-    return meter, recorder.first_step_s, beside_s
-
-
-def _measure_epochs(
-    subject: MeasuredModel, rules: MeasurementRules, step_s: float, whole: Sequence[Epoch]
-) -> float | None:
+def _measure_epochs(subject: MeasuredModel, step_s: float, loop: StepRecorder) -> float | None:
     """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting logs.
 
-    The median of whole epochs, extended by short ones if the loop ran only a few: occasionally an epoch of
+    The median of the loop's whole epochs, extended by short ones if it ran only a few: occasionally an epoch of
     TensorFlow waits up to seconds for its iterator, which too few epochs would misrepresent.
     """
-    from .recorder import StepRecorder
-
-    short = []
-    for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
-        recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
-        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
-        short += recorder.epochs[:1]
+    epochs = loop.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
+    for _ in range(EPOCHS_MEASURED - len(epochs)):
+        epochs += subject.run(Meter(loop.meter.rules), most_steps=SHORT_EPOCH_STEPS).epochs[:1]
     beside = [
         epoch.first_s - epoch.began_s - step_s + epoch.ended_s - epoch.last_s
-        for epoch in (*whole, *short)
+        for epoch in epochs
         if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
     ]
     return statistics.median(beside) if beside else None

@@ -15,7 +15,6 @@ from ..profile_schema import (
     MemoryRecord,
     ProfileDocument,
     RowRecord,
-    Split,
     Timing,
 )
 from ..units import MS_PER_S
@@ -38,80 +37,54 @@ def create_profile(
     """Return a profile without rows; see `schemas/gpuplan.profile.json` for the arguments."""
     from .._version import __version__
 
-    return {
+    blank: dict[str, Any] = {name: None for name in ProfileDocument.__annotations__ if name != "launch"}
+    given = {"model": model, "mode": mode, "backend": backend, "data": data, "rules": rules, "source": source}
+    lists: dict[str, Any] = {"rows": [], "splits": [], "workloads": [], "notes": []}
+    made = {
         "schema": PROFILE_SCHEMA,
         "gpuplan_version": __version__,
         "status": "running",
-        "source": source,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": model,
-        "mode": mode,
-        "backend": backend,
-        "data": data,
-        "rules": rules,
-        "accelerator": None,
         "devices": 1,
-        "environment": None,
-        "rows": [],
-        "splits": [],
-        "largest_batch_size": None,
-        "run": None,
-        "workloads": [],
-        "notes": [],
     }
+    return cast("ProfileDocument", blank | given | lists | made)
 
 
 def create_row(*, status: str, batch_size: int | None) -> RowRecord:
     """Return a row without measured values."""
-    return {
-        "batch_size": batch_size,
-        "precision": None,
-        "asked_precision": None,
-        "status": status,
-        "message": None,
-        "fit": None,
-        "step": None,
-        "epoch": None,
-        "memory": None,
-        "pipeline": None,
-        "state_while_timed": None,
-        "workload": None,
-        "prepare": {},
-        "load": None,
-        "limit": None,
-        "findings": [],
-    }
+    row: dict[str, Any] = dict.fromkeys(RowRecord.__annotations__)
+    return cast("RowRecord", row | {"batch_size": batch_size, "status": status, "prepare": {}, "findings": []})
 
 
-def build_row(
-    results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules, options: str
-) -> RowRecord:
+def build_row(results: Sequence[ProcessResult], *, asked: Configuration, rules: MeasurementRules) -> RowRecord:
     """Build the row of a configuration from the results of one or more processes.
 
-    A failure after the first one becomes a message. No advice repeats the command-line `options`.
+    A failure after the first one becomes a message.
     """
-    first = results[0]
-    prepare = first.values.get("prepare", {})
-    row = create_row(status=first.status, batch_size=first.values.get("batch_size") or asked["batch_size"])
+    values = [result.values for result in results]
+    prepare = values[0].get("prepare", {})
+    row = create_row(status=results[0].status, batch_size=values[0].get("batch_size") or asked["batch_size"])
     row |= {
-        "pipeline": first.values.get("pipeline"),
-        "state_while_timed": first.values.get("state_while_timed"),
+        "pipeline": values[0].get("pipeline"),
+        "state_while_timed": values[0].get("state_while_timed"),
         "precision": asked["precision"] or prepare.get("precision"),
         "prepare": prepare,
         "asked_precision": asked["precision"],
-        "message": _build_message(results),
         "load": combine_loads([result.load for result in results if result.load is not None]),
-        "fit": _pool([timing for result in results if (timing := result.values.get("fit"))], rules),
-        "step": _pool([timing for result in results if (timing := result.values.get("step"))], rules),
-        "memory": _compute_largest([m for result in results if (m := result.values.get("memory"))]),
+        "fit": _pool([timing for one in values if (timing := one.get("fit"))], rules),
+        "step": _pool([timing for one in values if (timing := one.get("step"))], rules),
+        "memory": _compute_largest([memory for one in values if (memory := one.get("memory"))]),
     }
-    epochs = [epoch["beside_steps_s"] for result in results if (epoch := result.values.get("epoch"))]
-    if epochs:
+    failed = next((one for one in results if one.message is not None), results[0])
+    row["message"] = failed.message
+    if failed is not results[0]:
+        row["message"] = f"process {results.index(failed) + 1} {failed.status}: {failed.message}"
+    if epochs := [epoch["beside_steps_s"] for one in values if (epoch := one.get("epoch"))]:
         beside = [beside_s for beside_s in epochs if beside_s is not None]
         row["epoch"] = {"beside_steps_s": statistics.median(beside) if beside else None}
         row["epoch"] = compute_epoch(row, samples=prepare.get("samples"), batch_size=row["batch_size"] or 1)
     if row["fit"] is not None:
-        row["findings"] = find_caveats(row, rules=rules, options=options)
+        row["findings"] = find_caveats(row, rules=rules)
     return row
 
 
@@ -119,22 +92,12 @@ def _pool(timings: Sequence[Timing], rules: MeasurementRules) -> Timing | None:
     return pool_timings(timings, width=rules.width) if timings else None
 
 
-def _build_message(results: Sequence[ProcessResult]) -> str | None:
-    """Return the first failure, with the process's number unless it is the first; None without failures."""
-    for number, result in enumerate(results, start=1):
-        if result.message is not None:
-            return result.message if number == 1 else f"process {number} {result.status}: {result.message}"
-    return None
-
-
 def _compute_largest(memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
     """Return the maximum of each value over all processes; None without any."""
-    known = {
-        name: max(
-            (value for one in memories if (value := cast("int | None", one.get(name))) is not None), default=None
-        )
-        for name in ("device_peak_bytes", "host_peak_bytes", "host_growth_bytes")
-    }
+    known = {}
+    for name in ("device_peak_bytes", "host_peak_bytes", "host_growth_bytes"):
+        values = (cast("int | None", one.get(name)) for one in memories)
+        known[name] = max((value for value in values if value is not None), default=None)
     return cast("MemoryRecord", known) if memories else None
 
 
@@ -167,10 +130,11 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     """Return a copy of the document with the values derived from all rows."""
     splits = list(_compute_splits(document["rows"]))
     fixed_s = {split["precision"]: split["fixed_s"] for split in splits}
-    rows = []
+    rows: list[RowRecord] = []
     for row in document["rows"]:
         limit, sentence = find_bottleneck(row, fixed_s=fixed_s.get(row["precision"]))
-        rows.append(row | {"limit": limit, "findings": [*row["findings"], *([sentence] if sentence else [])]})
+        findings = [*row["findings"], sentence] if sentence else row["findings"]
+        rows.append(row | {"limit": limit, "findings": findings})
     failed = [row["batch_size"] for row in rows if row["status"] == "out_of_memory" and row["batch_size"]]
     fitted = [size for row in rows if row["status"] == "measured" and (size := row["batch_size"])]
     return document | {
@@ -180,7 +144,7 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     }
 
 
-def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[Split]:
+def _compute_splits(rows: Sequence[RowRecord]) -> Iterator[dict[str, Any]]:
     """Yield the fixed and the per-sample time of a step for each precision with two batch sizes."""
     from ..predict.from_profile.error_model import split_fixed_per_sample
 
@@ -204,12 +168,10 @@ LOADING_SHARE = 0.5  # pipeline time per fit() step above which input is the bot
 HOST_SHARE = 0.5  # share of a step independent of the batch size above which it is launch-bound [-]
 
 
-def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") -> list[str]:
-    """Return the caveats of a measured row; `options`: those of the command line, which no advice repeats."""
-    found: list[str] = []
+def find_caveats(row: RowRecord, *, rules: MeasurementRules) -> list[str]:
+    """Return the caveats of a measured row."""
     fit, load = row["fit"], row.get("load")
-    if load is not None and load["other_share"] >= OTHERS_SHARE:
-        found.append(_describe_load(load))
+    found = [_describe_load(load)] if load is not None and load["other_share"] >= OTHERS_SHARE else []
     if fit is None or fit.get("median_s") is None:
         return [*found, "too few steps to measure: provide more data, or use a smaller batch"]
     spread = fit.get("spread")
@@ -220,14 +182,19 @@ def find_caveats(row: RowRecord, *, rules: MeasurementRules, options: str = "") 
             f"the warm-up did not settle within {rules.warm_up_s:g} s: check for other load, or thermal throttling"
         )
     if fit["stopped"] == "time" and (fit["width"] is None or fit["width"] > rules.width):
-        found.append(_describe_imprecision(fit, rules, options))
+        found.append(_describe_imprecision(fit, rules))
     if abs(fit["drift"]) > DRIFT:
         found.append(
             f"unsteady: the second half took {1 + fit['drift']:.3f} times the time of the first: "
             f"clocks or temperature changed"
         )
     if compute_process_spread(fit) > DRIFT:
-        found.append(_describe_process_spread(fit))
+        medians_s = fit["process_medians_s"]
+        low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
+        found.append(
+            f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms per step: "
+            f"a run may take any time in this range"
+        )
     if spread > SPREAD:
         found.append(f"unsteady: half of the windows differ by more than {spread:.0%} of the median")
     return found
@@ -247,43 +214,28 @@ def _describe_load(load: LoadRecord) -> str:
     return f"unsteady: another process used {share} of the CPU: {who}; try again when it has ended"
 
 
-def _describe_process_spread(fit: Timing) -> str:
-    medians_s = fit["process_medians_s"]
-    low_ms, high_ms = (end * MS_PER_S for end in (min(medians_s), max(medians_s)))
-    return (
-        f"unsteady: {len(medians_s)} processes took {low_ms:.3g} to {high_ms:.3g} ms per step: "
-        f"a run may take any time in this range"
-    )
-
-
-def _describe_imprecision(fit: Timing, rules: MeasurementRules, options: str) -> str:
+def _describe_imprecision(fit: Timing, rules: MeasurementRules) -> str:
     count = len(fit.get("process_medians_s") or ())
-    flag, after, value = "--max-time", f"{rules.most_s:g} s", 4 * rules.most_s
+    after, flag = f"{rules.most_s:g} s", f"--max-time {4 * rules.most_s:g}"
     if count > 1:
-        flag, after, value = "--processes", f"{count} processes", 2 * count
-    more = "" if flag in options else f"; try `{flag} {value:g}`"
+        after, flag = f"{count} processes", f"--processes {2 * count}"
     if fit["width"] is None:
-        return f"only {fit['windows']} windows fit into {after}: no interval is available{more}"
-    return (
-        f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%} wide after "
-        f"{after}{more}"
-    )
+        return f"only {fit['windows']} windows fit into {after}: no interval is available; try `{flag}`"
+    known = f"not known to {rules.width:.0%}: the 95 % interval of the median is {fit['width']:.1%}"
+    return f"{known} wide after {after}; try `{flag}`"
 
 
 def find_bottleneck(row: RowRecord, *, fixed_s: float | None) -> tuple[str | None, str]:
     """Return the bottleneck of a `fit()` step (`input`, `host`, `device`), and a sentence on it; None if unknown.
 
-    Args:
-        row: Measured row of the profile.
-        fixed_s: Part of a step independent of the batch size; None if only one size was measured [s].
+    `fixed_s` is the part of a step independent of the batch size; None if only one size was measured [s].
     """
     fit, step = row["fit"], row.get("step")
     fit_s = fit["median_s"] if fit else None
     step_s = step["median_s"] if step else None
     if fit_s is None:
         return None, ""
-    waits = _describe_input(row, fit_s, step_s)
-    if waits:
+    if waits := _describe_input(row, fit_s, step_s):
         return "input", waits
     if fixed_s is None:
         return None, ""
@@ -306,11 +258,7 @@ def _describe_input(row: RowRecord, fit_s: float, step_s: float | None) -> str:
         return f"input-bound: the data arrives at {rate:.0f} samples/s, and the step without it was not timed"
     if fit_s - step_s < INPUT_SHARE * fit_s:
         return ""
-    best_rate, workers = max(
-        ((known, one["workers"]) for one in pipeline if (known := one["samples_per_s"])), key=lambda pair: pair[0]
+    return (
+        f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {batch_size / step_s:.0f}; "
+        f"make the loader faster, or cache its output"
     )
-    advice = "; make the loader faster, or cache its output"
-    if best_rate > 1.2 * rate and workers:
-        advice = f"; with workers={workers} it delivers {best_rate:.0f}"
-    possible = batch_size / step_s
-    return f"input-bound: the data arrives at {rate:.0f} samples/s, the step could take {possible:.0f}{advice}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
 from ..estimate_document import read_offers
@@ -67,15 +67,12 @@ def reconcile(plan: Mapping[str, Any], profile: ProfileDocument) -> dict[str, An
 
 def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[str, Any]:
     name, devices = profile["accelerator"], profile["devices"]
-    launched: Mapping[str, Any] = profile.get("launch") or {}
-    found = [
-        offer
-        for offer in read_offers(plan)
-        if offer["accelerator"] == name
-        and offer["devices"] == devices
-        and (launched or name != "CPU" or offer["provider"] == "local")
-        and all(offer[key] == launched[key] for key in OFFER_KEYS if launched)
-    ]
+    wanted: dict[str, Any] = {"accelerator": name, "devices": devices}
+    if launched := profile.get("launch"):
+        wanted |= {key: launched[key] for key in OFFER_KEYS}
+    elif name == "CPU":
+        wanted["provider"] = "local"
+    found = [one for one in read_offers(plan) if all(one[key] == value for key, value in wanted.items())]
     if not found:
         raise NoAnswerError(
             f"the plan has no offer of {devices:g}× {name or 'an unknown device'}",
@@ -133,23 +130,22 @@ def _point(value: float | None) -> dict[str, float | None] | None:
 
 
 def _compare(name: str, unit: str, predicted: Mapping[str, Any] | None, actual: float | None) -> dict[str, Any]:
-    mid = None if predicted is None else predicted["mid"]
-    ends = None if predicted is None or predicted["low"] is None else (predicted["low"], predicted["high"])
+    ends: Mapping[str, Any] = predicted or dict.fromkeys(("low", "mid", "high"))
+    low, mid, high = ends["low"], ends["mid"], ends["high"]
     return {
         "part": name,
         "unit": unit,
         "predicted": predicted,
         "actual": actual,
         "actual_over_predicted": actual / mid if actual is not None and mid else None,
-        "inside": ends[0] <= actual <= ends[1] if ends and actual is not None else None,
+        "inside": low <= actual <= high if low is not None and actual is not None else None,
     }
 
 
 def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
-    """Return sentences on whether the measured step lies in the predicted interval.
+    """Return sentences on whether the measured step lies in the predicted interval; errors become sentences too.
 
-    Adds prediction and traced workload of the Keras model to the profile, which has one row. Errors become
-    sentences, since the run itself succeeded.
+    Adds prediction and traced workload of the Keras model to the profile, which has one row.
     """
     row = document["rows"][0]
     measured_s = row["fit"]["median_s"] if row["fit"] else None
@@ -166,7 +162,8 @@ def compare_with_prediction(document: ProfileDocument, model: Any) -> list[str]:
     if predicted is None:
         return ["no prediction is possible for this device"]
     low, high = predicted.time_s.low, predicted.time_s.high
-    row["predicted"] = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
+    prediction = {"step_time_s": to_plain(predicted.time_s), "basis": predicted.basis}
+    cast("dict[str, Any]", row)["predicted"] = prediction
     verdict = "inside" if low <= measured_s <= high else "outside"
     return [
         f"{measured_s * MS_PER_S:.4g} ms per step is {verdict} the predicted {low * MS_PER_S:.3g} to "
@@ -193,11 +190,7 @@ def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime
         accelerator = own if own.name == CPU else None
     if accelerator is None:
         return None
-    found = Predictor.load().step_time(
-        workload,
-        accelerator,
-        devices=document["devices"],
-        look_up=False,
-        stack="keras" if workload.compiled else "eager",
-    )
+    stack = "keras" if workload.compiled else "eager"
+    devices, predictor = document["devices"], Predictor.load()
+    found = predictor.step_time(workload, accelerator, devices=devices, look_up=False, stack=stack)
     return found if isinstance(found, StepTime) else None

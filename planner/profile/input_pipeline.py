@@ -18,39 +18,16 @@ from .windows import MeasurementRules, Meter
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
 
-MOST_S = 4.0  # time limit per number of workers [s]
-START_S = 60.0  # most time until their first batch [s]
-WORKERS = (1, 2)  # numbers of workers to try besides the script's [-]
+MOST_S = 4.0  # time limit [s]
+START_S = 60.0  # most time until the first batch [s]
 WARM_UP_SHARE = 0.25
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
 
-def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> list[PipelineRecord]:
-    """Return the throughput of a script's `fit()` input; of a PyDataset also with other numbers of workers.
-
-    Args:
-        fed: Arguments of `fit()`.
-        batch_size: Samples of a batch [-].
-        most_s: Time limit for each number of workers [s].
-    """
-    import keras
-
-    data = fed["x"]
-    if not isinstance(data, keras.utils.PyDataset):
-        return [_measure_workers(fed, batch_size, None, most_s)]
-    before, rows = data.workers, []
-    for count in (before, *(count for count in WORKERS if count != before)):
-        data.workers = count
-        rows.append(_measure_workers(fed, batch_size, count, most_s))
-    data.workers = before
-    return rows
-
-
-def _measure_workers(
-    fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
-) -> PipelineRecord:
+def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float) -> PipelineRecord:
+    """Return the throughput of the input of a `fit()` with arguments `fed`, in a limited time [s]."""
     pull = Pull(fed, unused=1, most=None, clock=time.perf_counter)
     pull.run(most_s, start_s=START_S)
     pull.thread.join(most_s)  # which stops its workers
@@ -62,6 +39,7 @@ def _measure_workers(
     steps_s = meter.steps_s
     if not steps_s and len(ends_s) > 1:  # too slow for windows after the warm-up
         steps_s = [(ends_s[-1] - ends_s[0]) / (len(ends_s) - 1)]
+    workers = getattr(fed["x"], "workers", None)  # of a PyDataset
     return build_pipeline_record(steps_s, batch_size=batch_size, workers=workers, cores=pull.cores)
 
 
@@ -86,8 +64,8 @@ def draw_data(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
     trees, count = (concrete.x, concrete.y, concrete.sample_weight), concrete.batch_size
     if not few:
         sizes = [prod(spec.shape) * _get_numpy_type(spec).itemsize for tree in trees for spec in iter_specs(tree)]
-        size = max(1, sum(sizes))
-        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=concrete.samples)
+        known, size = concrete.samples, max(1, sum(sizes))
+        count = compute_samples_to_draw(batch_size=count, bytes_per_sample=size, known=known)
     x = draw_inputs(concrete.x, samples=count, model=concrete.model)
     y, weight = (draw_targets(tree, samples=count, output=concrete.output) for tree in trees[1:])
     return x, y, weight
@@ -170,45 +148,43 @@ class InputWaits:
     wait for them: their throughput is known where the wait dominates the step, and unknown elsewhere. Arrays are
     not watched, nor is `tf.data`, which prepares batches in its own threads. TensorFlow takes batches inside its
     compiled loop, where they cannot be timed.
-
-    Args:
-        clock: Monotonic clock [s].
-
-    Attributes:
-        waits_s: Time in the input, one value per batch after the first ones [s].
-        workers: Number of the input's workers; None if it has none of its own [-].
-        batch_size: Samples of the first batch; None before it, and for an input that is not watched [-].
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.waits_s: list[float] = []
-        self.workers: int | None = None
-        self.batch_size: int | None = None
+        self.waits_s: list[float] = []  # time in the input, one value per batch after the first ones [s]
+        self.workers: int | None = None  # of the input; None if it has none of its own [-]
+        self.batch_size: int | None = None  # of the first batch; None before it, or if it is not watched [-]
         self._background: bool | None = None  # None: not an input whose batches can be timed
         self._clock, self._seen = clock, 0
 
     def watch(self, epoch_iterator: Any, backend: str) -> None:
-        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on."""
-        found = find_workers(getattr(epoch_iterator, "data_adapter", None))
-        if found is None or backend not in {"jax", "torch"}:
+        """Time the batches of Keras's `EpochIterator` of a `fit()`, if there is one, from its next epoch on.
+
+        Not arrays, which need no preparation, and inputs whose workers are unknown (`tf.data`, Grain).
+        """
+        adapter: Any = getattr(epoch_iterator, "data_adapter", None)
+        kind = type(adapter).__name__ if backend in {"jax", "torch"} else ""
+        if kind == "PyDatasetAdapter":
+            self.workers, self._background = int(adapter.py_dataset.workers), adapter.enqueuer is not None
+        elif kind == "TorchDataLoaderAdapter":
+            self.workers = int(adapter._dataloader.num_workers)
+            self._background = self.workers > 0
+        elif kind == "GeneratorDataAdapter":
+            self._background = False
+        else:
             return
-        self.workers, self._background = found
         original = epoch_iterator._get_iterator
         epoch_iterator._get_iterator = lambda: self._iterate(original())
 
     def _iterate(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source = iter(batches)
-        while True:
-            began_s = self._clock()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
+        began_s = self._clock()
+        for batch in batches:
             self._seen += 1
             self.batch_size = self.batch_size or count_samples(batch)
             if self._seen > WARM_UP_BATCHES and len(self.waits_s) < KEPT_BATCHES:
                 self.waits_s.append(self._clock() - began_s)
             yield batch
+            began_s = self._clock()
 
     def build_record(self, *, batch_size: int | None, step_s: float | None) -> PipelineRecord | None:
         """Return the input's throughput; None if the waits do not reveal it.
@@ -224,19 +200,3 @@ class InputWaits:
             steps_s = [step_s]
         cores = float(max(1, self.workers or 1))
         return build_pipeline_record(steps_s, batch_size=batch_size, workers=self.workers, cores=cores)
-
-
-def find_workers(adapter: Any) -> tuple[int | None, bool] | None:
-    """Return an input's number of workers and whether it is prepared in the background.
-
-    None for arrays, which need no preparation, and for inputs whose workers are unknown (`tf.data`, Grain).
-    """
-    kind = type(adapter).__name__
-    if kind == "PyDatasetAdapter":
-        return int(adapter.py_dataset.workers), adapter.enqueuer is not None
-    if kind == "TorchDataLoaderAdapter":
-        workers = int(adapter._dataloader.num_workers)
-        return workers, workers > 0
-    if kind == "GeneratorDataAdapter":
-        return None, False
-    return None

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -19,21 +21,7 @@ from ..errors import UsageError
 from ..limits import count_usable_cores
 from ..units import MIB
 
-PACKAGES = (
-    "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
-    "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",
-    "nvidia-cublas", "nvidia-cuda-runtime", "triton",
-)  # fmt: skip
-# Environment variables that affect execution or its speed.
-ENVIRONMENT_VARIABLES = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "JAX_PLATFORMS", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION", "NVIDIA_TF32_OVERRIDE", "LIBTPU_INIT_ARGS", "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
-    "PYTORCH_CUDA_ALLOC_CONF", "KERAS_TORCH_DEVICE",
-)  # fmt: skip
-GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-BATTERY = Path("/sys/class/power_supply")
-CPUINFO = Path("/proc/cpuinfo")
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
@@ -43,8 +31,8 @@ def describe_environment(backend: str) -> dict[str, Any]:
         "host": read_host_facts(),
         "device": read_backend_facts(backend),
         "device_state": read_device_state(),
-        "packages": read_versions(PACKAGES),
-        "variables": {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ},
+        "packages": read_versions(_READ["packages"]),
+        "variables": {name: os.environ[name] for name in _READ["variables"] if name in os.environ},
     }
 
 
@@ -52,9 +40,12 @@ def read_host_facts() -> dict[str, Any]:
     """Return the processor, memory, clocks, power and load of the host."""
     import psutil
 
+    clock = battery = None
     with contextlib.suppress(OSError, NotImplementedError, RuntimeError):
         clock = psutil.cpu_freq()
-    load = os.getloadavg() if hasattr(os, "getloadavg") else (None,)
+    if hasattr(psutil, "sensors_battery") and os.path.exists("/sys/class/power_supply"):
+        battery = psutil.sensors_battery()
+    plugged = None if battery is None else battery.power_plugged
     return {
         "processor": read_processor_name(),
         "logical_cores": os.cpu_count(),
@@ -62,11 +53,11 @@ def read_host_facts() -> dict[str, Any]:
         "physical_cores": psutil.cpu_count(logical=False),
         "clock_mhz": round(clock.current, 1) if clock else None,
         "clock_max_mhz": clock.max or None if clock else None,
-        "governor": _read(GOVERNOR),
-        "on_battery": _on_battery(),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "on_battery": None if plugged is None else not plugged,
         "memory_bytes": psutil.virtual_memory().total,
         "memory_available_bytes": psutil.virtual_memory().available,
-        "load_1_min": load[0],
+        "load_1_min": os.getloadavg()[0],
         "system": platform.platform(),
         "python": platform.python_version(),
     }
@@ -74,24 +65,17 @@ def read_host_facts() -> dict[str, Any]:
 
 def read_processor_name() -> str:
     """Return the processor's model name, or else its architecture."""
-    for line in (_read(CPUINFO) or "").splitlines():
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
-
-
-def _on_battery() -> bool | None:
-    import psutil
-
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") and BATTERY.exists() else None
-    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
 def read_versions(packages: Iterable[str]) -> dict[str, str]:
@@ -185,7 +169,24 @@ def read_device_state() -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
-        for name, ask in _list_questions(nvml, handle).items():
+        questions: dict[str, Callable[[], Any]] = {
+            "name": lambda: nvml.nvmlDeviceGetName(handle),
+            "driver": nvml.nvmlSystemGetDriverVersion,
+            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+            "power_state": lambda: int(nvml.nvmlDeviceGetPerformanceState(handle)),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+            "pcie_generation": lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
+            "pcie_width": lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
+        }
+        for name, ask in questions.items():
             found[name] = None
             with contextlib.suppress(nvml.NVMLError, AttributeError):
                 answer = ask()
@@ -197,32 +198,8 @@ def read_device_state() -> dict[str, Any] | None:
         nvml.nvmlShutdown()
 
 
-def _list_questions(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
-    return {
-        "name": lambda: nvml.nvmlDeviceGetName(handle),
-        "driver": nvml.nvmlSystemGetDriverVersion,
-        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "sm_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
-        "power_state": lambda: int(nvml.nvmlDeviceGetPerformanceState(handle)),
-        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
-        "pcie_generation": lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle),
-        "pcie_width": lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle),
-    }
-
-
-def read_resident_peak_bytes() -> int | None:
-    """Return the peak resident memory of this process [bytes]; None if the system does not report it."""
-    try:
-        import resource
-    except ImportError:
-        return None
+def read_resident_peak_bytes() -> int:
+    """Return the peak resident memory of this process [bytes]."""
     unit = 1 if sys.platform == "darwin" else MIB // 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

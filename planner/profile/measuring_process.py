@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +26,10 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
 def build_child_environment(
-    backend: str, device: str | None, *, terms: ScriptOptions, folder: Path
+    backend: str, device: str | None, terms: ScriptOptions, folder: Path
 ) -> dict[str, str]:
     """Build the environment of a measuring process: backend, device, no preallocated device memory."""
-    environment = build_process_environment(terms, folder)
+    environment = build_process_environment(terms.variables, folder)
     environment |= {"KERAS_BACKEND": backend, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -47,9 +48,7 @@ def ask_device(backend: str, device: str | None = None, *, timeout_s: float = PR
     child = ChildProcess(
         f"{__package__}.machine",
         {"backend": backend},
-        build_environment=lambda folder: build_child_environment(
-            backend, device, terms=ScriptOptions(), folder=folder
-        ),
+        build_environment=partial(build_child_environment, backend, device, ScriptOptions()),
         limit_s=timeout_s,
     )
     try:
@@ -109,27 +108,19 @@ class MeasuringProcess(ScriptProcess):
         """Start the process; call `stop` at the end.
 
         Args:
-            request: Request to `module`.
-            on_event: Callback for every message.
+            request: Request to `module`, `CHILD` or one with the same messages; each is told to `on_event`.
             terms: Options for running the user's code until there is a model.
             limit_s: Time after which it is stopped, with the windows that it has by then; None for no limit [s].
             host_bytes: Resident memory at which it is stopped; None for what the host has [bytes].
-            module: Module to run, `CHILD` or one with the same messages.
         """
         self._on_event, self.result = on_event, ProcessResult()
         self._state: dict[str, Any] | None = None
         self._meters: dict[str, Meter] = {}
         self._watch: LoadMonitor | None = None
-        super().__init__(
-            module,
-            request,
-            terms=replace(terms, tell=lambda line: on_event({"event": "script", "at": line})),
-            build_environment=lambda folder: build_child_environment(
-                request["backend"], request["device"], terms=terms, folder=folder
-            ),
-            limit_s=limit_s,
-            limit_bytes=host_bytes,
-        )
+        build = partial(build_child_environment, request["backend"], request["device"], terms)
+        terms = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
+        how: dict[str, Any] = {"limit_s": limit_s, "limit_bytes": host_bytes}
+        super().__init__(module, request, terms=terms, build_environment=build, **how)
 
     def start(self, *, limit_s: float | None) -> None:
         """Give the device to a process that is prepared, with another time limit from now on [s]."""
@@ -138,6 +129,8 @@ class MeasuringProcess(ScriptProcess):
 
     def run(self, *, until: str = "done") -> ProcessResult:
         """Receive messages until a certain one, or until the measurement or the process ends.
+
+        At the time limit, enough windows are a measurement.
 
         Raises:
             ScriptTimeoutError: The user's code exceeded its time limit.
@@ -149,8 +142,21 @@ class MeasuringProcess(ScriptProcess):
                     return self.result
         except ChildLimitError as limit:
             self.stop()
-            return self._finish("out_of_memory", str(limit)) if limit.memory else self._end_late()
-        return self._explain_exit()
+            if limit.memory:
+                return self._finish("out_of_memory", str(limit))
+            meter = self._meters.get("fit")
+            if meter is None or len(meter.steps_s) < MIN_WINDOWS:
+                self.result.is_late = True
+                return self._finish("failed", f"not measured within {self.limit_s:.0f} s")
+            self.result.values["fit"] = meter.to_json() | {"stopped": "interrupted"}
+            held = f"stopped after {self.limit_s:.0f} s, with {len(meter.steps_s)} windows"
+            return self._finish("measured", held)
+        code, lines = self.process.returncode, self.output.read_lines()
+        if code == -signal.SIGKILL:
+            killed = "the process was killed, as the system does when memory is used up"
+            return self._finish("out_of_memory", killed)
+        last = lines[-1][:300] if lines else "it printed nothing"
+        return self._finish("failed", f"the process ended with code {code}: {last}")
 
     def check(self) -> None:
         """Raise ChildLimitError also where the host runs out of memory."""
@@ -162,15 +168,6 @@ class MeasuringProcess(ScriptProcess):
             message = "the host's memory was nearly used up; the process was stopped"
             raise ChildLimitError(message, memory=True)
         super().check()
-
-    def _end_late(self) -> ProcessResult:
-        """Return the result at the time limit; enough windows are a measurement."""
-        windows = len(self._meters["fit"].steps_s) if "fit" in self._meters else 0
-        if windows >= MIN_WINDOWS:
-            self._keep_windows("fit")
-            return self._finish("measured", f"stopped after {self.limit_s:.0f} s, with {windows} windows")
-        self.result.is_late = True
-        return self._finish("failed", f"not measured within {self.limit_s:.0f} s")
 
     def _take(self, message: dict[str, Any]) -> bool:
         """Process a message; return whether it was the last."""
@@ -201,22 +198,10 @@ class MeasuringProcess(ScriptProcess):
         self.result.load = self._watch.stop() if self._watch is not None else None
         return self.result
 
-    def _explain_exit(self) -> ProcessResult:
-        code, lines = self.process.returncode, self.output.read_lines()
-        if code == -signal.SIGKILL:
-            return self._finish(
-                "out_of_memory", "the process was killed, as the system does when memory is used up"
-            )
-        last = lines[-1][:300] if lines else "it printed nothing"
-        return self._finish("failed", f"the process ended with code {code}: {last}")
-
     def interrupted(self) -> ProcessResult:
         """Return the windows received so far as the result."""
-        self._keep_windows("fit", "step")
-        return self._finish("interrupted", "stopped by the user")
-
-    def _keep_windows(self, *phases: Literal["fit", "step"]) -> None:
-        """Take the windows received so far for the timing of phases."""
+        phases: tuple[Literal["fit", "step"], ...] = ("fit", "step")
         for phase in phases:
             if phase in self._meters:
                 self.result.values[phase] = self._meters[phase].to_json() | {"stopped": "interrupted"}
+        return self._finish("interrupted", "stopped by the user")

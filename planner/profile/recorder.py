@@ -1,12 +1,8 @@
 """Keras callbacks that record the ends of steps, shared by `gpuplan profile` and `StepTimer`.
 
-`fit()` converts every step's logs to Python numbers before it calls a callback, on JAX and PyTorch in a
-separate thread if all callbacks are `async_safe`. A callback call therefore implies that the step has ended
-on the device, and no further synchronization is needed.
-
-Use `_model`, not `model`: on JAX the property writes the state back into the model's variables during an
-epoch.
-
+`fit()` converts every step's logs to Python numbers before it calls a callback, on JAX and PyTorch in a separate
+thread if all callbacks are `async_safe`. A callback call therefore implies that the step has ended on the device.
+Use `_model`, not `model`: on JAX the property writes the state back into the model's variables during an epoch.
 On JAX `fit()` starts some thirty steps before the first of them has ended, and all that were started have to end
 before `fit()` returns. A recorder that ends `fit()` early therefore limits how far the loop runs ahead.
 """

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import ProfileDocument, RowRecord
-from ..records import to_plain
+from ..records import Frozen, to_plain
 from ..workload.backend import find_keras_default
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
@@ -26,8 +26,7 @@ BACKENDS = ("jax", "tensorflow", "torch")
 Device = Literal["cpu", "gpu", "tpu"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
+class ProfileRequest(Frozen):
     """Request for a profile.
 
     Raises:
@@ -45,14 +44,13 @@ class ProfileRequest:
     argv: tuple[str, ...] = ()  # arguments of a script
     rules: MeasurementRules = field(default_factory=MeasurementRules)  # start and stop rules of each process
     several: ProcessLimits = field(default_factory=ProcessLimits)  # number of processes for each configuration
-    # time until the answer; processes that would end later are not started, except a first one of each
-    # configuration, and only that one also measures the step alone and epochs. None for no limit [s]
+    # time until the answer (see `Schedule`); with it only the first process of a configuration also measures the
+    # step alone and epochs. None for no limit [s]
     answer_s: float | None = None
     limit_s: float | None = None  # time limit of each process, from its start; None for no limit [s]
     # whether the steps of the loop are all that is measured: neither the step alone nor epochs, and no workload is
     # added to the rows, which estimates need
     brief: bool = False
-    typed: str = ""  # command-line options given, so that no advice repeats them
 
     def __post_init__(self) -> None:
         for batch_size in self.batch_sizes:
@@ -154,7 +152,6 @@ def profile(
     """Measure every configuration and return the profile.
 
     Args:
-        request: Request for a profile.
         on_event: Callback for events: `left` (expected seconds until the answer), `begin`, `ready`, `warm`,
             `window`, `done`, `failed`.
         keep: Callback with the whole document after each process, also after an interruption.
@@ -190,12 +187,10 @@ def profile(
             document["status"] = "interrupted"
             raise
         finally:
-            if measurement.results:
-                measurement.row = build_row(
-                    measurement.results, asked=measurement.asked, rules=request.rules, options=request.typed
-                )
+            if results := measurement.results:
+                measurement.row = build_row(results, asked=measurement.asked, rules=request.rules)
                 document["rows"] = [one.row for one in measurements]
-                environment = measurement.results[-1].environment
+                environment = results[-1].environment
                 if environment is not None and document["environment"] is None:
                     document["environment"] = environment
                     document["accelerator"] = find_accelerator_name(environment["device"])
@@ -236,7 +231,20 @@ class _Measurement:
         """Measure in one more process; an interruption adds the values that had arrived."""
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
         began_s = time.monotonic()
-        child = self._build_request(request, base)
+        # The interval of the pooled median is narrower than that of one process by the root of their number.
+        rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
+        child = {
+            "reference": request.model,
+            "base": str(base),
+            "options": replace(request.options, **self.asked).to_json(),
+            "argv": list(request.argv),
+            "backend": request.backend,
+            "device": request.device,
+            "data": request.data,
+            "brief": request.brief or (request.answer_s is not None and bool(self.results)),
+            "pipeline": not self.results,
+            "rules": to_plain(rules),
+        }
         process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
             self.results.append(process.run())
@@ -249,34 +257,13 @@ class _Measurement:
             schedule.took_s.append(time.monotonic() - began_s)
             self.took_s += schedule.took_s[-1]
 
-    def _build_request(self, request: ProfileRequest, base: Path) -> dict[str, Any]:
-        """Return the request to `profile.child`."""
-        # The interval of the pooled median is narrower than that of one process by the root of their number.
-        rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
-        return {
-            "reference": request.model,
-            "base": str(base),
-            "options": replace(request.options, **self.asked).to_json(),
-            "argv": list(request.argv),
-            "backend": request.backend,
-            "device": request.device,
-            "data": request.data,
-            "brief": request.brief or (request.answer_s is not None and bool(self.results)),
-            "pipeline": not self.results,
-            "rules": to_plain(rules),
-        }
-
     def is_due(self, request: ProfileRequest) -> bool:
         """Return whether another process should measure."""
-        if self.row["fit"] is None or any(result.status != "measured" for result in self.results):
+        fit, several, count = self.row["fit"], request.several, len(self.results)
+        if fit is None or any(result.status != "measured" for result in self.results):
             return False
-        return not is_enough(
-            self.row["fit"],
-            several=request.several,
-            processes=len(self.results),
-            took_s=self.took_s,
-            most_s=request.rules.most_s * request.several.fewest,
-        )
+        most_s = request.rules.most_s * several.fewest
+        return not is_enough(fit, several=several, processes=count, took_s=self.took_s, most_s=most_s)
 
 
 def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
@@ -289,12 +276,9 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
     for row in document["rows"]:
         if row["status"] != "measured":
             continue
-        options = replace(
-            request.options,
-            batch_size=row["batch_size"],
-            precision=row["asked_precision"],
-            compiled=False if document["backend"] == "torch" else None,
-        ).with_callback(lambda line: on_event({"event": "script", "at": line}))
+        options = replace(request.options, batch_size=row["batch_size"], precision=row["asked_precision"])
+        options = replace(options, compiled=False if document["backend"] == "torch" else None)
+        options = options.with_callback(lambda line: on_event({"event": "script", "at": line}))
         try:
             whole = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ..errors import UsageError
-from ..files import write_atomically
+from ..files import get_platform_folder, write_atomically
 from ..records import parse_json
 
 if TYPE_CHECKING:
@@ -23,11 +23,7 @@ FILES = "*.profile.json"
 
 def get_runs_folder(settings: Settings) -> Path:
     """Return the folder of saved runs: in `data_dir`, or in the platform's data folder."""
-    if settings.data_dir is not None:
-        return settings.data_dir / "runs"
-    import platformdirs
-
-    return Path(platformdirs.user_data_path("gpuplan")) / "runs"
+    return (settings.data_dir or get_platform_folder("data")) / "runs"
 
 
 def read_profile(path: Path) -> ProfileDocument:

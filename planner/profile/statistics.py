@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..profile_schema import Timing, WindowStatistics
+from ..records import Frozen
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
@@ -35,19 +35,15 @@ def compute_median_interval(values: Sequence[float]) -> tuple[float, float] | No
     ordered, count = sorted(values), len(values)
     outside, below = 0.0, -1
     while below + 1 < count / 2:
-        outside += 2.0 * _compute_binomial_half(count, below + 1)
+        # C(count, below + 1) / 2^count, by log-gamma for speed
+        ways_log = math.lgamma(count + 1) - math.lgamma(below + 2) - math.lgamma(count - below)
+        outside += 2.0 * math.exp(ways_log - count * math.log(2.0))
         if outside > 1.0 - CONFIDENCE:
             break
         below += 1
     if below < 0:
         return None
     return ordered[below], ordered[count - 1 - below]
-
-
-def _compute_binomial_half(count: int, successes: int) -> float:
-    """Return the binomial probability C(count, successes) / 2^count, computed with log-gamma for speed."""
-    ways_log = math.lgamma(count + 1) - math.lgamma(successes + 1) - math.lgamma(count - successes + 1)
-    return math.exp(ways_log - count * math.log(2.0))
 
 
 def compute_drift(values: Sequence[float]) -> float:
@@ -66,10 +62,8 @@ def compute_drift(values: Sequence[float]) -> float:
 def is_settled(values: Sequence[float], *, last: int, within: float) -> bool:
     """Return whether the last values are steady: their halves' medians agree, the last two are no outliers.
 
-    Args:
-        values: Times in order of measurement.
-        last: Number of values considered; even [-].
-        within: Largest relative difference of the halves' medians; twice that for single values [-].
+    An even number of values is considered; `within` is the largest relative difference of the halves' medians,
+    half of that of single values [-].
 
     Example:
         >>> is_settled([9.0, 1.0, 1.01, 1.0, 1.02], last=4, within=0.03)
@@ -101,8 +95,7 @@ def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatisti
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLimits:
+class ProcessLimits(Frozen):
     """Number of processes that measure a configuration.
 
     Step times differ between processes by a few percent for their whole lifetime, due to memory placement and
@@ -139,12 +132,10 @@ def compute_process_spread(timing: Timing) -> float:
 
 
 def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
-    """Pool timings: all windows, with an interval covering both window and process variation.
+    """Pool timings of one or more processes: all windows, with an interval covering window and process variation.
 
-    Args:
-        timings: One or more timings from `Meter.to_json`, one per process; those without counted windows are
-            ignored if others have some.
-        width: Sufficient width of the interval, relative to the median [-].
+    Those without counted windows are ignored if others have some. `width` is the sufficient width of the interval,
+    relative to the median [-].
     """
     counted = [timing for timing in timings if timing["windows_s"]]
     if not counted:
@@ -176,14 +167,11 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
 
 
 def is_enough(timing: Timing, *, several: ProcessLimits, processes: int, took_s: float, most_s: float) -> bool:
-    """Return whether no further process is needed or allowed.
+    """Return whether no further process is needed or allowed, after some that took `took_s` in all [s].
 
-    Args:
-        timing: Pooled timing of all processes so far, which took `took_s` from start to end [s].
-        most_s: Time limit of all windows together [s].
+    `most_s` is the time limit of all windows of the pooled timing together [s].
     """
-    if processes < several.fewest:
-        return False
     windows_s = sum(s * n for s, n in zip(timing["windows_s"], timing["steps_per_window"], strict=True))
-    late = took_s >= several.whole_s or windows_s >= most_s
-    return bool(processes >= several.most or late or timing["stopped"] == "converged")
+    is_late = took_s >= several.whole_s or windows_s >= most_s
+    is_well_known = processes >= several.most or is_late or timing["stopped"] == "converged"
+    return processes >= several.fewest and is_well_known

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..errors import GpuplanError
 from ..files import get_cache_folder, write_atomically
@@ -33,7 +33,6 @@ MEASURE_S = 10.0  # most time of the steps [s]
 LONGEST_STEP_S = 5.0  # a step that takes longer is not waited for [s]
 MEMORY_SHARE = 0.8  # of what is available, up to which weights are made [-]
 LOOK_S = 0.3  # of the processor, to tell whether it is quiet [s]
-PERCENT = 100.0
 SPREAD = 1.1  # factor from one run of the same steps to another on a CPU [-]
 RULES: Mapping[str, Any] = {  # changes of `MeasurementRules`
     "window_s": 0.2, "settle_windows": 4, "settle_within": 0.05, "warm_up_s": 1.5, "width": 0.05, "least_s": 1.0,
@@ -65,7 +64,7 @@ def measure_others_share() -> float:
     """Return the share of the processor in use while this process sleeps for a moment [-]."""
     import psutil
 
-    return float(psutil.cpu_percent(LOOK_S)) / PERCENT
+    return float(psutil.cpu_percent(LOOK_S)) / 100.0
 
 
 def get_day() -> str:
@@ -90,10 +89,10 @@ def _find_path(workload: Workload, accelerator: Accelerator) -> Path:
 def load_step(workload: Workload, accelerator: Accelerator) -> StepHere | None:
     """Return the kept time of a step on this machine; None without one."""
     try:
-        found: StepHere = from_plain(StepHere, json.loads(_find_path(workload, accelerator).read_bytes()))
+        text = _find_path(workload, accelerator).read_bytes()
+        return cast("StepHere", from_plain(StepHere, json.loads(text)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found
 
 
 def build_row(step: StepHere | None, workload: Workload, accelerator: Accelerator) -> ProfileRow | None:
@@ -127,15 +126,10 @@ def measure_step(
     argv: Sequence[str],
     tell: Callable[[str], None],
 ) -> StepHere | None:
-    """Run a few steps of a model on this machine, keep their time and return it.
+    """Run a few steps of a model on this machine, which has `accelerator`; keep their time and return it.
 
-    None where the weights do not fit beside what runs, or the backend is not installed.
-
-    Args:
-        model: MODEL reference.
-        workload: The longest phase of what was traced, with `options` and the script's arguments `argv`.
-        accelerator: What this machine computes with.
-        tell: Callback for one line on the progress.
+    None where the weights do not fit beside what runs, or the backend is not installed. `workload` is the longest
+    phase of what was traced with `options` and `argv`; `tell` is called with one line on the progress.
     """
     from .windows import MeasurementRules
 
@@ -209,6 +203,5 @@ def _run(
         return None, None
     finally:
         process.stop()
-    slow = times["warm"][1:] or times["warm"]
-    steps_s = times["window"] or slow
+    steps_s = times["window"] or times["warm"][1:] or times["warm"]
     return steps_s if steps_s or result.is_late else None, result.load

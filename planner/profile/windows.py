@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from ..profile_schema import Timing, WindowStatistics
+from ..records import Frozen
 from .statistics import MIN_WINDOWS, is_settled, summarize
 
-StopReason = Literal["converged", "time"]
-Clock = Callable[[], float]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementRules:
+class MeasurementRules(Frozen):
     """Rules for the end of warm-up, the length of a window, and sufficient precision of the median."""
 
     # target length of a window; its number of steps follows from the previous window, so that equal windows fill
@@ -50,7 +48,7 @@ class Meter:
     steps_s: list[float] = field(default_factory=list)  # mean step times of counted windows [s]
     counts: list[int] = field(default_factory=list)  # numbers of steps in counted windows [-]
     settled: bool | None = None  # whether the warm-up ended by agreement; None during warm-up
-    why: StopReason | None = None  # reason for stopping; None until then
+    why: Literal["converged", "time"] | None = None  # reason for stopping; None until then
     _since_s: float | None = None
     _last_s: float = 0.0  # end of the last step
     _steps: int = 0  # steps in the current window
@@ -95,27 +93,17 @@ class Meter:
         return True
 
     def _close(self, elapsed_s: float) -> None:
-        step_s = elapsed_s / self._steps
-        self._planned = self._plan(step_s)
-        if self.settled is None:
-            self._warm(step_s, elapsed_s)
+        step_s, rules = elapsed_s / self._steps, self.rules
+        self._planned = max(1, round(rules.window_s / step_s))
+        if self._stretch:  # equal windows fill the interval between pauses
+            self._planned = math.ceil(self._stretch / max(1, round(self._stretch / self._planned)))
+        if self.settled is not None:
+            self.steps_s.append(step_s)
+            self.counts.append(self._steps)
+            self._measured_s += elapsed_s
+            self._counted = True
+            self.why = self.why or self._enough()
             return
-        self.steps_s.append(step_s)
-        self.counts.append(self._steps)
-        self._measured_s += elapsed_s
-        self._counted = True
-        if self.why is None:
-            self.why = self._enough()
-
-    def _plan(self, step_s: float) -> int:
-        """Return the steps of the next window, so that equal windows fill the interval between pauses."""
-        wanted = max(1, round(self.rules.window_s / step_s))
-        if not self._stretch:
-            return wanted
-        return math.ceil(self._stretch / max(1, round(self._stretch / wanted)))
-
-    def _warm(self, step_s: float, elapsed_s: float) -> None:
-        rules = self.rules
         self.warm.append(step_s)
         self._warmed_s += elapsed_s
         if is_settled(self.warm, last=rules.settle_windows, within=rules.settle_within):
@@ -123,7 +111,7 @@ class Meter:
         elif self._warmed_s >= rules.warm_up_s and len(self.warm) >= rules.settle_windows:
             self.settled = False
 
-    def _enough(self) -> StopReason | None:
+    def _enough(self) -> Literal["converged", "time"] | None:
         rules, count = self.rules, len(self.steps_s)
         late = self._measured_s >= rules.most_s
         if count < MIN_WINDOWS or self._measured_s < rules.least_s or (count < rules.fewest and not late):
@@ -159,14 +147,14 @@ def time_windows(
     synchronize: Callable[[], None],
     *,
     meter: Meter,
-    clock: Clock,
+    clock: Callable[[], float] = time.perf_counter,
     steps_per_call: int = 1,
     on_window: Callable[[Meter], None] = lambda meter: None,
 ) -> None:
     """Run steps in windows, synchronizing the device at each end, until the meter is done.
 
     Args:
-        step: Starts a step, possibly without waiting for it.
+        step: Starts one step or several, possibly without waiting for them.
         synchronize: Waits for all started steps.
         meter: Meter of the windows.
         clock: Monotonic clock [s].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from subprocess import PIPE
+from subprocess import PIPE, STDOUT
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +34,6 @@ def warm_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmImpor
         for name in ("no_proxy", "NO_PROXY"):
             patch.delenv(name, raising=False)
         with warm_processes(imports.find) as start:
-            fake = SimpleNamespace(Popen=start, PIPE=PIPE)
+            fake = SimpleNamespace(Popen=start, PIPE=PIPE, STDOUT=STDOUT)
             patch.setattr("gpuplan.child_process.subprocess", fake)
             yield imports

@@ -16,8 +16,17 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.doctor.report import examine_installation, find_credential_problems, find_credentials, list_folders
-from gpuplan.doctor.software import EXTRAS, Extra, parse_required_packages, probe_backends, read_versions
+from gpuplan.doctor.report import (
+    examine_installation,
+    find_credentials,
+    find_missing,
+    find_problems,
+    list_extras,
+    list_folders,
+    parse_required_packages,
+    probe_backends,
+    read_versions,
+)
 from gpuplan.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -41,25 +50,23 @@ def test_a_real_backend_answers_with_its_devices() -> None:
     """JAX is required, so it is always there to be asked; it runs here in a process of its own."""
     (jax,) = probe_backends(["jax"])
 
-    assert jax.error is None
-    assert jax.facts is not None
-    assert jax.facts["platform"] in {"cpu", "gpu", "tpu"}
-    assert jax.facts["count"] >= 1
+    assert jax["error"] is None
+    assert jax["facts"]["platform"] in {"cpu", "gpu", "tpu"}
+    assert jax["facts"]["count"] >= 1
 
 
 def test_a_backend_that_cannot_be_loaded_says_why_in_a_line() -> None:
     """An invalid backend fails in the child process; the parent continues, with the child's last line."""
     (broken,) = probe_backends(["thean0"])
 
-    assert broken.facts is None
-    assert broken.error == "KeyError: 'thean0'"
+    assert (broken["facts"], broken["error"]) == (None, "KeyError: 'thean0'")
 
 
 def test_a_backend_that_hangs_is_given_up() -> None:
     """A child that takes longer than it may is ended; a backend takes longer than a hundredth of a second."""
     (late,) = probe_backends(["jax"], timeout_s=0.01)
 
-    assert (late.facts, late.error) == (None, "no answer within 0.01 s")
+    assert (late["facts"], late["error"]) == (None, "no answer within 0.01 s")
 
 
 def test_json_has_its_schema_and_the_versions_that_are_installed(gpuplan: Callable[..., Any]) -> None:
@@ -121,8 +128,10 @@ def test_credentials_that_are_nowhere_are_not_found(tmp_path: Path) -> None:
     """An empty variable is none; a file that is named and absent is none, and a finding."""
     environ = {"GCP_API_KEY": "", "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "gone.json")}
 
-    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 3
-    assert [finding.text for finding in find_credential_problems(environ)] == [
+    problems = find_problems({"folders": [], "catalog": None}, environ=environ, today=date(2026, 11, 1))
+
+    assert [place["where"] for place in find_credentials(environ=environ, home=tmp_path)] == [[]] * 3
+    assert [finding.text for finding in problems] == [
         "GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist"
     ]
 
@@ -172,7 +181,7 @@ def test_folders_are_those_of_the_project_file(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("GPUPLAN_CACHE_DIR")
     (tmp_path / "gpuplan.toml").write_text('cache_dir = "cache"\ndata_dir = "data"\n')
     settings = load_settings(environ={}, folder=tmp_path, user_file=tmp_path / "none.toml")
-    found = {folder.name: folder.path for folder in list_folders(settings)}
+    found = {folder["name"]: Path(folder["path"]) for folder in list_folders(settings)}
 
     assert found["traced workloads"] == tmp_path / "cache" / "workloads"
     assert found["measured runs"] == tmp_path / "data" / "runs"
@@ -198,14 +207,14 @@ def test_extras_are_those_that_can_be_installed() -> None:
 
     known = {name for name in project["optional-dependencies"] if not name.startswith(("test", "docs"))}
 
-    assert {extra.name for extra in EXTRAS} == known
+    assert {extra["name"] for extra in list_extras()} == known
 
 
 def test_an_extra_is_missing_what_cannot_be_found() -> None:
     """Of a package that is absent, a module inside is absent too, without an error."""
-    extra = Extra(name="x", purpose="", modules=("json", "no_such_package", "no_such_package.inside"))
+    missing = find_missing(("json", "no_such_package", "no_such_package.inside"))
 
-    assert extra.missing == ("no_such_package", "no_such_package.inside")
+    assert missing == ["no_such_package", "no_such_package.inside"]
 
 
 def test_required_packages_are_the_projects() -> None:

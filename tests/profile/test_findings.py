@@ -55,13 +55,12 @@ def test_the_hypervisor_is_named_when_it_is_the_culprit() -> None:
     assert "other guests of the hypervisor used 40 %" in finding
 
 
-def test_advice_knows_the_options_in_use() -> None:
-    """Whoever asked for more time is not told to ask for more time."""
+def test_advice_names_the_option() -> None:
+    """Four times as long, for half of the width."""
     unsure = row()
     unsure["fit"] |= {"stopped": "time", "width": 0.08}
 
     assert "try `--max-time 4`" in find_caveats(unsure, rules=RULES)[0]
-    assert "--max-time" not in find_caveats(unsure, rules=RULES, options="--max-time 1")[0]
 
 
 def test_drift_and_spread_are_told_with_their_size() -> None:
@@ -88,16 +87,13 @@ def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
     """fit() takes 32 samples each 100 ms, so does the loader alone, and the step could take 3,556 a second."""
     slow = row(step={"median_s": 0.009})
     slow["fit"] |= {"median_s": 0.1}
-    slow["pipeline"] = [
-        {"workers": 1, "samples_per_s": 320.0, "cores": 0.1, "samples_per_s_per_core": 3200.0},
-        {"workers": 4, "samples_per_s": 1200.0, "cores": 0.4, "samples_per_s_per_core": 3000.0},
-    ]
+    slow["pipeline"] = [{"workers": 1, "samples_per_s": 320.0, "cores": 0.1, "samples_per_s_per_core": 3200.0}]
     limit, said = find_bottleneck(slow, fixed_s=0.001)
 
     assert limit == "input"
     assert (
         said == "input-bound: the data arrives at 320 samples/s, the step could take 3556; "
-        "with workers=4 it delivers 1200"
+        "make the loader faster, or cache its output"
     )
     slow["pipeline"][0]["samples_per_s"] = 4000.0
     assert find_bottleneck(slow, fixed_s=0.001)[0] == "device"

@@ -97,7 +97,6 @@ def test_processes_that_differ_are_a_finding_with_the_way_out() -> None:
 
     assert "unsteady: 3 processes took 31 to 37 ms per step: a run may take any time in this range" in said
     assert any(one.endswith("wide after 3 processes; try `--processes 6`") for one in said)
-    assert not any("--processes" in one for one in find_caveats(row, rules=RULES, options="--processes 3"))
 
 
 def test_the_load_of_several_processes_is_the_mean_over_their_time() -> None:

@@ -144,9 +144,9 @@ def test_long_output_of_a_failed_script_is_shortened(tmp_path: Path, capfd: pyte
 
 def test_output_that_is_not_shown_is_not_kept() -> None:
     """Of 50 MB the last 64 KiB, while the process runs."""
-    output = ChildOutput()
-    with os.fdopen(os.dup(output.target), "wb") as pipe:
-        output.close()
+    reader, writer = os.pipe()
+    output = ChildOutput(os.fdopen(reader))
+    with os.fdopen(writer, "wb") as pipe:
         for _ in range(50):
             pipe.write(b"x" * 999_999 + b"\n")
         pipe.write(b"last\n")

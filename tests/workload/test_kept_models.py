@@ -12,7 +12,7 @@ from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
 from gpuplan.workload.capture import tracing_process
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.materialize import abstract_variables
-from gpuplan.workload.capture.tracing_process import get_kept_models, keep_models_built
+from gpuplan.workload.capture.tracing_process import keep_models_built, kept_models
 from gpuplan.workload.options import ScriptOptions
 from keras import layers
 
@@ -134,7 +134,7 @@ def test_one_process_traces_a_model_several_times(models: str, processes: list[A
 
     assert [one.batch_size for one in found] == [4, 2, 2]
     assert all(one._over.is_set() for one in processes)
-    assert get_kept_models() is None
+    assert kept_models.get() is None
 
 
 def test_what_fails_at_one_size_is_traced_at_another(models: str, processes: list[Any]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
-from gpuplan.workload.capture.process import build_script_environment, require_variables
+from gpuplan.workload.capture.process import build_process_environment, require_variables
 from gpuplan.workload.options import ScriptOptions
 
 PLANTED = "planted-credential"
@@ -89,12 +89,12 @@ def seen_by(folder: Path, *variables: str) -> dict[str, dict[str, str | bool]]:
 
 
 def test_no_credential_is_seen_and_everything_needed_is(tmp_path: Path) -> None:
-    """The rule itself, on an environment that holds both."""
+    """The rule itself, on an environment that holds both; temporary files go to the process's own folder."""
     environ = dict.fromkeys(CREDENTIALS, PLANTED) | NEEDED
-    seen = build_script_environment(empty=tmp_path, environ=environ)
+    seen = build_process_environment((), tmp_path, environ=environ)
 
     assert PLANTED not in json.dumps(seen)
-    assert {name: seen.get(name) for name in NEEDED} == NEEDED
+    assert {name: seen.get(name) for name in NEEDED} == NEEDED | {"TMPDIR": str(tmp_path / "tmp")}
 
 
 def test_a_real_script_sees_no_credential_and_no_sdk_finds_one(
@@ -136,7 +136,7 @@ def test_a_proxy_is_passed_on_without_its_password(tmp_path: Path) -> None:
         "http_proxy": "me:pw@proxy.example:3128",
         "ALL_PROXY": "socks5://proxy.example:1080",
     }
-    seen = build_script_environment(empty=tmp_path, environ=environ)
+    seen = build_process_environment((), tmp_path, environ=environ)
 
     assert {name: seen[name] for name in environ} == {
         "HTTPS_PROXY": "http://proxy.example:3128",

@@ -6,12 +6,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...child_process import ChildLimitError, ChildProcess, Parent
+from ...child_process import ChildLimitError, ChildOutput, ChildProcess, Parent
 from ...units import GIB
 from .compiled_predictor import CompiledStep, CompileTarget
 
@@ -46,28 +46,19 @@ def compile_step(
     limit_s: float = LIMIT_S,
     limit_bytes: int = LIMIT_BYTES,
 ) -> CompiledStep:
-    """Compile a lowered step in a child process.
+    """Compile a lowered step, a serialized StableHLO module, in a child process of limited time [s] and memory.
 
-    Args:
-        module: Serialized StableHLO module.
-        target: Compilation target.
-        compiler: Versions of the compiler's packages.
-        limit_s: Time limit [s].
-        limit_bytes: Limit of the child's resident memory [bytes].
+    `compiler` names the versions of the compiler's packages.
     """
     request = {name: getattr(target, name) for name in ("platform", "topology", "description")}
+    request["compiler"] = compiler
 
     def prepare(folder: Path) -> dict[str, str]:
         (folder / LOWERED).write_bytes(module)
         return os.environ | ENVIRONMENT | {"TMPDIR": str(folder)}
 
-    child = ChildProcess(
-        MODULE,
-        request | {"compiler": compiler},
-        build_environment=prepare,
-        limit_s=limit_s,
-        limit_bytes=limit_bytes,
-    )
+    limits: dict[str, Any] = {"limit_s": limit_s, "limit_bytes": limit_bytes}
+    child = ChildProcess(MODULE, request, build_environment=prepare, **limits)
     try:
         answer = child.receive()
     except ChildLimitError as limit:
@@ -78,30 +69,23 @@ def compile_step(
         return CompiledStep(fault="timed out", message=message, hint="use a smaller model, or allow more time")
     finally:
         child.stop()
-    if answer is None:
-        return _build_exit_fault(child.process.returncode, target, child.output.read_lines())
-    return CompiledStep(**answer["step"])
+    if answer is not None:
+        return CompiledStep(**answer["step"])
+    return _build_exit_fault(child.process.returncode, f"the compiler for {target.accelerator}", child.output)
 
 
-def _build_exit_fault(code: int, target: CompileTarget, lines: Sequence[str]) -> CompiledStep:
-    if code < 0:
-        return _build_signal_fault(-code, target, lines)
-    last = lines[-1].strip() if lines else "it printed nothing"
-    message = f"the compiler for {target.accelerator} ended with exit code {code}: {last[:200]}"
-    return CompiledStep(fault="failed", message=message)
-
-
-def _build_signal_fault(number: int, target: CompileTarget, lines: Sequence[str]) -> CompiledStep:
-    """Return the fault for a compiler ended by a signal, its own (SIGABRT, SIGSEGV) or an external one."""
+def _build_exit_fault(code: int, which: str, output: ChildOutput) -> CompiledStep:
+    """Return the fault for a compiler that ended, maybe by a signal, its own (SIGABRT, SIGSEGV) or another's."""
+    lines, number = output.read_lines(), -code
+    if code >= 0:
+        last = lines[-1].strip() if lines else "it printed nothing"
+        return CompiledStep(fault="failed", message=f"{which} ended with exit code {code}: {last[:200]}")
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    checks = [line.strip() for line in lines if "Check fail" in line]
-    why = f": {checks[0][:200]}" if checks else ""
     if number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
-        message, hint = f"the compiler for {target.accelerator} crashed ({name}){why}", "another batch size"
-    else:
-        message = f"the compiler for {target.accelerator} was killed by {name}"
-        hint = "out of memory?" if number == signal.SIGKILL else ""
-    return CompiledStep(fault="killed", message=message, hint=hint)
+        why = next((f": {line.strip()[:200]}" for line in lines if "Check fail" in line), "")
+        return CompiledStep(fault="killed", message=f"{which} crashed ({name}){why}", hint="another batch size")
+    hint = "out of memory?" if number == signal.SIGKILL else ""
+    return CompiledStep(fault="killed", message=f"{which} was killed by {name}", hint=hint)
 
 
 # --- in the child ---------------------------------------------------------------------------------------------
@@ -112,7 +96,10 @@ def main(folder: str) -> None:
     parent = Parent(folder)
     parent.end_with()
     try:
-        needed_bytes = _compute_needed_bytes(_compile(parent.request, parent.folder).memory_analysis())
+        analysis = _compile(parent.request, parent.folder).memory_analysis()
+        parts = ("argument", "output", "temp", "generated_code")
+        needed_bytes = sum(int(getattr(analysis, f"{part}_size_in_bytes")) for part in parts)
+        needed_bytes -= int(analysis.alias_size_in_bytes)
         step = CompiledStep(compiler=parent.request["compiler"], needed_bytes=needed_bytes)
     except Exception as error:
         step = _build_fault(error)
@@ -142,23 +129,13 @@ def _compile(request: Mapping[str, Any], folder: Path) -> Any:
     return lowered.compile(compiler_options=FAST_OPTIONS[platform])
 
 
-def _compute_needed_bytes(analysis: Any) -> int:
-    """Return the memory of a step [bytes]: arguments + outputs + temporaries + code - aliased."""
-    names = ("argument", "output", "temp", "generated_code")
-    size = {name: int(getattr(analysis, f"{name}_size_in_bytes")) for name in (*names, "alias")}
-    return sum(size[name] for name in names) - size["alias"]
-
-
 def _build_fault(error: Exception) -> CompiledStep:
     text = str(error)
     if "RESOURCE_EXHAUSTED" not in text and "Ran out of memory" not in text:
         line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
         return CompiledStep(fault="failed", message=f"the compiler failed: {line[:300]}")
-    return CompiledStep(
-        fault="does not fit",
-        message="the compiler reports that it does not fit",
-        needed_bytes=_parse_needed_bytes(text),
-    )
+    message, needed_bytes = "the compiler reports that it does not fit", _parse_needed_bytes(text)
+    return CompiledStep(fault="does not fit", message=message, needed_bytes=needed_bytes)
 
 
 def _parse_needed_bytes(text: str) -> int | None:

@@ -99,7 +99,7 @@ class _Task:
         import_keras(self._request["trace_on"], self._request["backend"])
         from ..build.assemble import ModelAssembler
         from ..build.from_reference import build_model
-        from .devices import StrategyWatch
+        from .devices import StrategyWatch, follow_mesh
         from .follow import skip_pretrained_weights
         from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
         from .stand_in_data import StandInData
@@ -109,7 +109,7 @@ class _Task:
         answer_with_position(folder)
         self._stand_ins = StandInData(DataTerms(**self._request["data"]), folder=folder, own=self._own).install()
         if on_jax:
-            self._follow_mesh()
+            follow_mesh(self._need_devices, given=self._options.devices is not None)
         with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
             self._notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
             self._skipped, self._strategies = skip_pretrained_weights(), StrategyWatch()
@@ -117,20 +117,22 @@ class _Task:
                 self._run_script()
             model = build_model(self._reference, base=self._base, precision=self._options.precision)
             assembler = ModelAssembler(model, run=self._describe(()))
-            answer = {"event": "answer", **self._build_answer(assembler), "files": _local_files(self._reference)}
-            if self._request["keeps"] and on_jax:
-                self._answer_more(assembler, answer)
+            files = _local_files(self._reference)
+            answer = {"event": "answer", **self._build_answer(assembler), "files": files}
+            while self._request["keeps"]:  # one answer more for each further request about the model
+                self._parent.send(**answer)
+                options = WorkloadOptions.from_json(self._parent.wait())
+                try:
+                    workload = assembler.assemble(options).to_json()
+                    answer = {"event": "answer", "workload": workload, "files": files}
+                except GpuplanError as error:
+                    answer = describe_for_parent(error)
             return answer
 
-    def _follow_mesh(self) -> None:
-        from .devices import follow_mesh
-
-        def need(devices: int, takes_all: bool) -> NoReturn:
-            message = f"`{self._reference.text}` asks for {devices} devices"
-            error = DeviceCountError(message, devices=devices, takes_all=takes_all)
-            self._parent.finish(**describe_for_parent(error))
-
-        follow_mesh(need, given=self._options.devices is not None)
+    def _need_devices(self, devices: int, takes_all: bool) -> NoReturn:
+        message = f"`{self._reference.text}` asks for {devices} devices"
+        error = DeviceCountError(message, devices=devices, takes_all=takes_all)
+        self._parent.finish(**describe_for_parent(error))
 
     def _describe(self, own: tuple[str, ...], **length: Any) -> RunProperties:
         """Return the properties of a run with its own notes and its input."""
@@ -148,14 +150,17 @@ class _Task:
             **length,
         )
 
-    def _describe_fit(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> RunProperties:
+    def _build_assembler(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> ModelAssembler:
+        """Return what assembles the workload of a `fit()`."""
+        from ..build.assemble import ModelAssembler
+
         notes = []
         validated = arguments.get("validation_data") is not None or arguments.get("validation_split")
         if validated and feed.validation_samples is None:
             notes.append("validation after each epoch is not counted")
         if model.steps_per_execution > 1:
             notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")
-        return self._describe(tuple(notes), feed=feed)
+        return ModelAssembler(model, run=self._describe(tuple(notes), feed=feed))
 
     # --- scripts ------------------------------------------------------------------------------------------
 
@@ -165,11 +170,10 @@ class _Task:
         from .follow import follow_one_fit, follow_script
         from .phases import ScriptFollower
 
-        path, folder, argv = self._reference.path or Path(), self._folder, self._request["argv"]
-        text = self._reference.text
+        path, folder = self._reference.path or Path(), self._folder
+        how: dict[str, Any] = {"text": self._reference.text, "argv": self._request["argv"]}
         if self._request.get("lower") is not None:
-            call = self._options.fit_call
-            follow_one_fit(path, self._lower, text=text, argv=argv, fit_call=call, folder=folder)
+            follow_one_fit(path, self._lower, fit_call=self._options.fit_call, folder=folder, **how)
         self._follower = ScriptFollower(
             self._trace,
             assemble=self._assemble_loop,
@@ -178,16 +182,13 @@ class _Task:
             save=self._save,
             inputs=InputMeter() if self._options.measures_input else None,
         )
-        ended = follow_script(path, text=text, argv=argv, calls=self._follower)
+        ended = follow_script(path, calls=self._follower, **how)
         self._follower.save(partial=False, ended=ended)
         self._parent.end()
 
     def _trace(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> Workload:
-        from ..build.assemble import ModelAssembler
-
-        run = self._describe_fit(model, feed, arguments)
         try:
-            return ModelAssembler(model, run=run).assemble(self._options)
+            return self._build_assembler(model, feed, arguments).assemble(self._options)
         except BackendError as error:
             if LAST_TRACE in os.environ:
                 raise CaptureError(str(error), hint=error.hint) from error
@@ -204,11 +205,9 @@ class _Task:
         return build_workload(step.model, run, self._options, step.traced, batch_size=size, notes=notes)
 
     def _lower(self, model: Any, arguments: dict[str, Any]) -> NoReturn:
-        from ..build.assemble import ModelAssembler
         from ..build.fit_inputs import read_fit_inputs
 
-        run = self._describe_fit(model, read_fit_inputs(arguments), arguments)
-        self._save(self._build_answer(ModelAssembler(model, run=run)))
+        self._save(self._build_answer(self._build_assembler(model, read_fit_inputs(arguments), arguments)))
         self._parent.end()
 
     def _save(self, answer: dict[str, Any]) -> None:
@@ -225,18 +224,6 @@ class _Task:
             return {"workload": assembler.assemble(self._options).to_json()}
         module = lower_model(assembler.model, assembler.run, self._options, platform=platform)
         return {"module": b64encode(module).decode()}
-
-    def _answer_more(self, assembler: ModelAssembler, answer: dict[str, Any]) -> NoReturn:
-        """Send the first answer, and one for each further request about the model, until the parent ends."""
-        files = answer["files"]
-        while True:
-            self._parent.send(**answer)
-            options = self._parent.wait()
-            try:
-                workload = assembler.assemble(WorkloadOptions.from_json(options))
-                answer = {"event": "answer", "workload": workload.to_json(), "files": files}
-            except GpuplanError as error:
-                answer = describe_for_parent(error)
 
 
 def _local_files(reference: Reference) -> dict[str, str]:

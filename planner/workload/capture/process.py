@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from ...child_process import ChildProcess
 from ...errors import GpuplanError, UsageError, escape_controls
@@ -28,16 +27,18 @@ _VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_tex
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)")
 
 
-def build_script_environment(
-    *, variables: tuple[str, ...] = (), empty: Path, environ: Mapping[str, str] = os.environ
+def build_process_environment(
+    variables: tuple[str, ...], folder: Path, *, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Build the environment of the user's code.
+    """Build the environment of a process that runs the user's code from that of this process.
 
-    Args:
-        variables: Additional variables to pass unchanged, set or not (see `require_variables`).
-        empty: Empty folder in which SDKs look for credentials.
-        environ: Environment of this process.
+    `variables` pass unchanged, set or not (see `require_variables`). `folder`, which ends with the process, gets
+    an empty one, in which SDKs look for credentials, and one for temporary files: a process that is stopped
+    removes none of its own, and TensorFlow writes one for each traced function.
     """
+    empty, temporary = folder / "no-credentials", folder / "tmp"
+    for one in (empty, temporary):
+        one.mkdir(exist_ok=True)
     seen = {
         name: value
         for name, value in environ.items()
@@ -47,10 +48,12 @@ def build_script_environment(
     proxies = (name for name in environ if name.lower() in _VARIABLES["proxies"])
     seen |= {name: _strip_credentials(environ[name]) for name in proxies}
     seen |= {name: value.format(empty=empty, null=os.devnull) for name, value in _VARIABLES["set"].items()}
+    seen["TMPDIR"] = str(temporary)
     for name in variables:
         seen.pop(name, None)
         if name in environ:
             seen[name] = environ[name]
+    seen.setdefault("TFHUB_CACHE_DIR", os.path.join(tempfile.gettempdir(), "tfhub_modules"))  # its default
     return seen
 
 
@@ -71,12 +74,7 @@ def _strip_credentials(proxy: str) -> str:
         >>> _strip_credentials("http://user:pw@proxy.example:3128"), _strip_credentials("user:pw@proxy:3128")
         ('http://proxy.example:3128', 'proxy:3128')
     """
-    if "@" not in proxy:
-        return proxy
-    if "://" not in proxy:
-        return proxy.rpartition("@")[2]
-    parts = urlsplit(proxy)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return re.sub(r"^(\w[\w+.-]*://)?.*@", r"\1", proxy)
 
 
 BEGUN, STACK = "begun.txt", "stack.txt"
@@ -94,20 +92,6 @@ class ScriptTimeoutError(CaptureError):
     """The user's code exceeded its time limit and was stopped. Exit code 1."""
 
 
-def build_process_environment(terms: ScriptOptions, folder: Path) -> dict[str, str]:
-    """Build the environment of a process that runs the user's code.
-
-    `folder`, which ends with the process, gets an empty one for credentials and one for temporary files: a process
-    that is stopped removes none of its own, and TensorFlow writes one for each traced function.
-    """
-    empty, temporary = folder / "no-credentials", folder / "tmp"
-    for one in (empty, temporary):
-        one.mkdir(exist_ok=True)
-    environment = build_script_environment(variables=terms.variables, empty=empty)
-    environment.setdefault("TFHUB_CACHE_DIR", os.path.join(tempfile.gettempdir(), "tfhub_modules"))  # its default
-    return environment | ({} if "TMPDIR" in terms.variables else {"TMPDIR": str(temporary)})
-
-
 class ScriptProcess(ChildProcess):
     """A process that runs the user's code, in which `answer_with_position` is called, for a limited time."""
 
@@ -115,19 +99,12 @@ class ScriptProcess(ChildProcess):
     runs_script = True  # whether the user's code runs, so that its limit holds
 
     def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
-        """Start the process; call `stop` at the end.
-
-        Args:
-            module: Module to run.
-            request: Its request, with MODEL `reference` and its `base` folder.
-            terms: Time limit and progress callback.
-            how: As for `ChildProcess`.
-        """
+        """Start the process, by a request with a `reference` and its `base`; the rest is as for `ChildProcess`."""
         self._name, self._terms = request["reference"], terms
         base = Path(request["base"])
         self._own = str(parse_reference(self._name, base=base).folder(base))
         self._started_s = self._told_s = time.monotonic()
-        self._begun_s: float | None = None
+        self._begun_s: float | None = None  # when the user's code began; None before it
         self._at = ""
         super().__init__(module, request, **how)
 
@@ -136,59 +113,46 @@ class ScriptProcess(ChildProcess):
         self._started_s = self._told_s = self._begun_s = time.monotonic()
         return super().ask(request)
 
-    def _begun(self) -> float | None:
-        """Return the start of the user's code on the monotonic clock [s]; None before it."""
-        if self._begun_s is None:
-            with suppress(OSError, ValueError):  # missing, or being written
-                self._begun_s = float((self.folder / BEGUN).read_text())
-        return self._begun_s
-
     def check(self) -> None:
         """Report the script's position if due; ScriptTimeoutError at a time limit of the user's code."""
         super().check()
         if not self.runs_script:
             return
-        now_s, begun_s = time.monotonic(), self._begun()
-        if begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
+        if self._begun_s is None:
+            with suppress(OSError, ValueError):  # missing, or being written
+                self._begun_s = float((self.folder / BEGUN).read_text())
+        now_s, limit_s = time.monotonic(), self._terms.timeout_s
+        if self._begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
             raise ScriptTimeoutError(
                 f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
                 hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
             )
-        if begun_s is not None and now_s - begun_s >= self._terms.timeout_s:
-            raise self._build_timeout_error()
+        if self._begun_s is not None and now_s - self._begun_s >= limit_s:
+            place, longer = self.place(), format_typed_duration(LONGER * limit_s)
+            at, other = f"; it was at {place}" if place else "", suggest_function(self._name.split("?", 1)[0])
+            raise ScriptTimeoutError(
+                f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped{at}",
+                hint=f"`GPUPLAN_SCRIPT_TIMEOUT={longer}` gives it more time{other}",
+            )
         gone_s = now_s - self._started_s
         if gone_s >= SHOWN_AFTER_S and now_s - self._told_s >= REFRESH_S:
             self._told_s = now_s
             place = self.place()
             self._terms.tell(f"at {place} ({gone_s:.0f} s)" if place else f"{gone_s:.0f} s")
 
-    def _build_timeout_error(self) -> ScriptTimeoutError:
-        limit_s, place = self._terms.timeout_s, self.place()
-        other = suggest_function(self._name.split("?", 1)[0])
-        return ScriptTimeoutError(
-            f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped"
-            + (f"; it was at {place}" if place else ""),
-            hint=f"`GPUPLAN_SCRIPT_TIMEOUT={format_typed_duration(LONGER * limit_s)}` gives it more time{other}",
-        )
-
     def place(self) -> str:
-        """Return the position in the user's files as `file, line N`, else the last known one; empty if unknown."""
+        """Return the position in the user's files, `file, line N`, else the last known one; empty if unknown."""
+        stack, until_s = self.folder / STACK, time.monotonic() + ANSWER_S
         with suppress(OSError):
-            self._at = self._request_position() or self._at
+            os.truncate(stack, 0)
+            self.process.send_signal(ASK)  # on which it writes its traceback
+            while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
+                pass
+            self._over.wait(ANSWERED_S)  # it writes in parts
+            text = stack.read_bytes().decode("unicode_escape", errors="replace")
+            places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
+            self._at = next((name_place(*place) for place in places), self._at)
         return self._at
-
-    def _request_position(self) -> str:
-        """Return the position by the traceback that the process writes on a signal; empty without an answer."""
-        stack = self.folder / STACK
-        os.truncate(stack, 0)
-        self.process.send_signal(ASK)
-        until_s = time.monotonic() + ANSWER_S
-        while not stack.stat().st_size and not self._over.wait(ANSWERED_S) and time.monotonic() < until_s:
-            pass
-        self._over.wait(ANSWERED_S)  # it writes in parts
-        text = stack.read_bytes().decode("unicode_escape", errors="replace")
-        places = ((file, int(line)) for file, line in _FRAME.findall(text) if is_own_file(file, self._own))
-        return next((name_place(*place) for place in places), "")
 
     @contextmanager
     def output_on_failure(self) -> Iterator[None]:
@@ -232,13 +196,10 @@ def write_last_lines(lines: Sequence[str], *, name: str) -> None:
     said = [line for line in lines if not _LOGGED.match(line)][-LINES_SHOWN:]
     if said:
         sys.stderr.write(f"last lines of the output of {name}:\n")
-        sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in said))
-
-
-def _shorten(line: str) -> str:
-    """Return the start of a line of the script, with what a terminal would obey escaped."""
-    shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())
-    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
+    for line in said:
+        shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())  # what a terminal would obey
+        end = "" if len(shown) <= LONGEST_LINE else "…"
+        sys.stderr.write(f"  {shown[:LONGEST_LINE]}{end}\n")
 
 
 _KINDS = (UsageError, DeviceCountError, BackendError, CaptureError)

@@ -9,6 +9,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,14 +41,14 @@ def trace_in_child(
     backend: str | None = None,
     lower: str | None = None,
 ) -> dict[str, Any]:
-    """Trace a reference in a separate process, so that its backend and global settings do not leak.
+    """Trace a MODEL reference in a separate process, so that its backend and global settings do not leak.
+
+    Without a stated backend it is traced on JAX, else on that which the user's code names, else on the others that
+    are installed. If none can trace all of a script, those of its phases that one can are the answer. An error is
+    that of the backend that the user's code names.
 
     Args:
-        text: MODEL reference.
-        base: Base folder of references.
-        options: The user's options for the run.
-        argv: Arguments of a script.
-        backend: Backend to trace on; None for JAX, or another one if the user's code requires it.
+        backend: Backend to trace on; None for one that can.
         lower: Platform to lower the step for, instead of tracing (on JAX).
 
     Returns:
@@ -58,26 +59,12 @@ def trace_in_child(
         ScriptTimeoutError: The user's code exceeded its time limit.
         GpuplanError: The child was killed.
     """
-    kept = get_kept_models() if backend is None and lower is None else None
-    if kept is not None:
-        answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
-        if answer is not None:
-            return _unwrap(answer)
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
         return _trace_on_mesh(text, backend=backend or "jax", runs_on=backend, **how)
-    return _trace_where_possible(text, **how)
-
-
-def _trace_where_possible(text: str, **how: Any) -> dict[str, Any]:
-    """Trace on JAX, else on the backend that the user's code names, else on the others that are installed.
-
-    If no backend can trace all of a script, those of its phases that one can are the answer. An error is that of
-    the backend that the user's code names.
-    """
     errors: dict[str, GpuplanError] = {}
     named: dict[str, None] = {}
-    backend: str | None = "jax"
+    backend = "jax"
     while backend is not None:
         try:
             return _trace_on_mesh(text, backend=backend, runs_on=backend if backend in named else None, **how)
@@ -123,7 +110,10 @@ def _trace(
     is_last: bool = False,
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
-    kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
+    kept = kept_models.get() if backend == "jax" and lower is None and reference.kind != "script" else None
+    key = _compute_key(text, base, options, argv)
+    if kept is not None and (answer := kept.ask(key, options)) is not None:
+        return _unwrap(answer)
     default = find_keras_default() if reference.kind == "script" and runs_on is None else None
     request = {
         "trace_on": backend,
@@ -141,59 +131,57 @@ def _trace(
         f"{__package__}.child",
         request,
         terms=options.script,
-        build_environment=lambda folder: (
-            _build_environment(backend, options, folder, default=default)
-            | ({LAST_TRACE: "true"} if is_last else {})
-        ),
+        build_environment=partial(_build_environment, backend, options, default, is_last=is_last),
         shows_output=show_script_output.get(),
     )
     with contextlib.ExitStack() as stack:
         stack.callback(child.stop)
         with child.output_on_failure():
-            answer = None if kept is None else child.receive()
-            if kept is None or answer is None:
-                return _unwrap(*_run_to_end(child, text))
-            answer = _unwrap(answer)
-            key = compute_model_key(text, base=base, options=options, argv=argv)
-            kept.drop(key)
+            answer = _unwrap((None if kept is None else child.receive()) or _run_to_end(child, text))
+        if kept is not None:
             kept[key] = child
             stack.pop_all()
-            return answer
+        return answer
 
 
-def _run_to_end(child: ScriptProcess, text: str) -> tuple[dict[str, Any], str]:
-    """Return the last message of a child, and how it ended; an error unless it left one.
+def _run_to_end(child: ScriptProcess, text: str) -> dict[str, Any]:
+    """Return the last message of a child; an error unless it left one.
 
     A script that was stopped after its first `fit()` has left the phases until then.
     """
-    last = None
+    last = late = None
     try:
         while (message := child.receive()) is not None:
             last = message
     except ScriptTimeoutError as error:
         if last is None:
             raise
-        return last, str(error)
+        late = str(error)
     finally:
         child.stop()
     code = child.process.returncode
     if code == INTERRUPTED:
         raise KeyboardInterrupt
+    killed = f"was killed by signal {-code}" if code < 0 else ""
     if last is None:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = killed or f"ended with exit code {code}"
         hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
         raise GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
-    how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
-    return last, f"the process of `{text}` {how}"
+    if last.get("partial"):
+        ended = late or f"the process of `{text}` {killed or f'ended by itself (exit code {code})'}"
+        last["workload"]["unplanned"].append(ended)
+    return last
 
 
 def _build_environment(
-    backend: str, options: WorkloadOptions, folder: Path, *, default: str | None
+    backend: str, options: WorkloadOptions, default: str | None, folder: Path, *, is_last: bool
 ) -> dict[str, str]:
     """Build the child's environment: backends, no accelerator, and the requested number of devices."""
-    environment = build_process_environment(options.script, folder)
+    environment = build_process_environment(options.script.variables, folder)
     if default is not None:
         environment[KERAS_DEFAULT] = default
+    if is_last:
+        environment[LAST_TRACE] = "true"
     environment |= {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", TRACED_ON: backend}
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -205,11 +193,9 @@ def _build_environment(
     return environment
 
 
-def _unwrap(answer: dict[str, Any], ended: str = "") -> dict[str, Any]:
+def _unwrap(answer: dict[str, Any]) -> dict[str, Any]:
     if error := rebuild_error(answer):
         raise error
-    if answer.get("partial"):
-        answer["workload"]["unplanned"].append(ended)
     return answer
 
 
@@ -223,14 +209,7 @@ class LoweredStep(NamedTuple):
 def lower_step(
     reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
 ) -> LoweredStep:
-    """Lower the step of a MODEL argument for a platform.
-
-    Args:
-        reference: A script, function, application or saved model.
-        options: The user's options for the run, including the batch size.
-        platform: `tpu` or `cuda`.
-        base: Base folder of relative paths; by default the current one.
-        argv: Arguments of a script.
+    """Lower the step of a MODEL argument for `tpu` or `cuda`; `base` is by default the current folder.
 
     Raises:
         UsageError: The reference is a saved workload or profile, which contains no program.
@@ -249,10 +228,10 @@ def lower_step(
 
 OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
 
-_kept: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
+kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
-def compute_model_key(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
+def _compute_key(text: str, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
     """Return a key of a built model: its reference and all options but those of the step."""
     fixed = {name: value for name, value in options.to_json().items() if name not in OF_STEP}
     variables = {name: os.environ.get(name) for name in ("KERAS_BACKEND", *options.script.variables)}
@@ -263,11 +242,7 @@ class KeptModels(dict[str, ScriptProcess]):
     """Processes that have answered a request, and answer others, by what their models depend on."""
 
     def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
-        """Return the answer of a process for other options of the step; None if there is none, or if it ended.
-
-        Raises:
-            ScriptTimeoutError: The user's code exceeded its time limit.
-        """
+        """Return the answer of a process for other options of the step; None if there is none, or if it ended."""
         answer = None
         if (child := self.get(key)) is not None:
             with child.output_on_failure():
@@ -282,11 +257,6 @@ class KeptModels(dict[str, ScriptProcess]):
             self.pop(key).stop()
 
 
-def get_kept_models() -> KeptModels | None:
-    """Return the models that are kept in this context; None if they are not."""
-    return _kept.get()
-
-
 @contextlib.contextmanager
 def keep_models_built() -> Iterator[None]:
     """Context in which a model that was traced in a process of its own is not built again for another trace.
@@ -294,14 +264,13 @@ def keep_models_built() -> Iterator[None]:
     Keras is then imported once, and the model is built once, however many batch sizes and ways of recomputation
     are traced. Scripts and models that are not traced on JAX are run again for each. Contexts may be nested.
     """
-    if _kept.get() is not None:
+    if kept_models.get() is not None:
         yield
         return
-    kept = KeptModels()
-    token = _kept.set(kept)
+    token = kept_models.set(kept := KeptModels())
     try:
         yield
     finally:
-        _kept.reset(token)
-        for key in list(kept):
-            kept.drop(key)
+        kept_models.reset(token)
+        for child in kept.values():
+            child.stop()
