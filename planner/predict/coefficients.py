@@ -145,8 +145,9 @@ def era_sign(year: int) -> float:
     return 1.0 if year >= ERA_BEGAN else -1.0
 
 
-def field_names(kind: type[Frozen]) -> tuple[str, ...]:
-    """Return the field names of a group of coefficients, in order."""
+@cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """Return the field names of a record, in order."""
     return tuple(field.name for field in fields(kind))
 
 

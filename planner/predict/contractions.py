@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from ..records import Frozen
-from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
+from .coefficients import (
+    AcceleratorLimits,
+    GenerationCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
 from .fused_attention import compute_attention_s, find_attention_kernels
 from .kernel_table import CATEGORIES, KernelTable, find_products
 from .roofline import (
@@ -75,62 +81,43 @@ def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: An
         rows, columns: r, c, size of an output tile [-].
         splits: s, parts of the k loop [-].
     """
-    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
-    return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
-
-
-def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> tuple[Any, Any, Any]:
-    """Return the times of arithmetic and of waiting [s], and the relative cost of the split [-]."""
+    of = products
     waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * splits
     waves = xp.maximum(waves + of.quantization * (xp.ceil(waves) - waves), 1.0)
     k_steps = xp.ceil(of.k / (splits * of.k_step))
     flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
     busy_s = waves * k_steps * (rows * columns * of.k_step * 2.0 / flop_per_s)
     waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * (k_steps * of.step_latency_s)
-    return busy_s, waiting_s, 1.0 + of.split_cost * xp.log2(splits)
+    longest_s = soft_max(busy_s, waiting_s, sharpness=of.sharpness, xp=xp)
+    return longest_s * (1.0 + of.split_cost * xp.log2(splits))
 
 
 def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
 
     A split with v >= T is never the fastest: it takes 1 + 2 split_cost times as long or longer, and what the last
-    wave of the whole product adds is less than q / T of it.
+    wave of the whole product adds is less than q / T of it. Gradients follow the chosen tiling alone.
     """
     if xp.__name__ != "numpy":
-        return _compute_chosen_s(products, *_find_fastest(products, SPLITS, xp=xp)[1], xp=xp)
-    named = [(one.name, getattr(products, one.name)) for one in fields(products)]
-    shape = xp.broadcast_shapes(*(xp.shape(value) for _, value in named))
-    arrays = ((name, xp.broadcast_to(value, shape)) for name, value in named if xp.ndim(value))
-    flat = replace(products, **{name: value.ravel() for name, value in arrays})
+        rows, columns = (xp.asarray(sizes, float).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
+        parts = xp.asarray(SPLITS, float).reshape((-1, 1))
+        times_s = tiling_s(products, rows=rows, columns=columns, splits=parts, xp=xp)
+        times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
+        fastest = divmod(times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0), len(SPLITS))
+        return _compute_chosen_s(products, *fastest, xp=xp)
+    named = {name: getattr(products, name) for name in field_names(Products)}
+    shape = xp.broadcast_shapes(*(xp.shape(value) for value in named.values()))
+    arrays = {name: xp.broadcast_to(value, shape).ravel() for name, value in named.items() if xp.ndim(value)}
+    flat = replace(products, **arrays)
     waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
     tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
     whole = ~flat.may_split | (tiles >= waves * flat.cores)
     times_s = xp.zeros(len(whole))
     for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
-        rows, size = chosen.nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
+        rows, size = (chosen & (flat.batch > 0)).nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
         for block in (rows[first : first + size] for first in range(0, len(rows), size)):
             times_s[block] = _find_least_s(select_rows(flat, block), splits, xp=xp)
     return times_s.reshape(shape)
-
-
-def _find_fastest(
-    products: Products, splits: Sequence[int], *, sharp: bool = False, xp: Any
-) -> tuple[Any, tuple[Any, Any]]:
-    """Return the times of all tilings, array of [tilings, products] [s], and tile and split of the fastest.
-
-    Gradients follow the chosen tiling alone.
-    """
-    dtype = xp.float32 if sharp else float
-    rows, columns = (xp.asarray(sizes, dtype).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
-    parts = xp.asarray(splits, dtype).reshape((-1, 1))
-    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, parts, xp=xp)
-    if sharp:
-        times_s = xp.maximum(busy_s, waiting_s) * cost
-    else:
-        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
-    times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
-    times_s = times_s.reshape((-1, times_s.shape[-1]))
-    return times_s, divmod(times_s.argmin(axis=0), len(splits))
 
 
 def _compute_chosen_s(products: Products, tile: Any, split: Any, *, xp: Any) -> Any:
@@ -145,15 +132,32 @@ def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
     The smooth maximum of two times is never below the sharp one, which is computed first: tilings that it shows to
     be slower than another are left out.
     """
-    named = ((one.name, getattr(products, one.name)) for one in fields(products))
-    single = Products(**{name: xp.asarray(value, xp.float32) for name, value in named})
-    single = replace(single, may_split=products.may_split)
-    sharp_s, fastest = _find_fastest(single, splits, sharp=True, xp=xp)
-    least_s = _compute_chosen_s(products, *fastest, xp=xp)
+    single = {name: xp.asarray(getattr(products, name), xp.float32) for name in field_names(Products)}
+    sharp_s = _compute_sharp_s(Products(**single), splits, xp=xp)
+    least_s = _compute_chosen_s(products, *divmod(sharp_s.argmin(axis=0), len(splits)), xp=xp)
     tiling, product = divmod((sharp_s <= least_s * ROUNDED).ravel().nonzero()[0], len(least_s))
     chosen = divmod(tiling, len(splits))
     xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(products, product), *chosen, xp=xp))
     return least_s
+
+
+def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
+    """Return `tiling_s` with a sharp maximum, in single precision, array of [tilings, products] [s].
+
+    With v, l, L and T as there, and one wave's time b for a step of the k loop: l max(w b, w L / T, L).
+    """
+    rows, columns = (xp.asarray(sizes, xp.float32).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
+    parts = xp.asarray(splits, xp.float32).reshape((-1, 1))
+    flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
+    wave_s = xp.maximum(rows * columns * (of.k_step * 2) / flop_per_s, of.step_latency_s / TILES_PER_CORE)
+    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * (of.batch / of.cores) * parts
+    times_s = of.quantization * xp.ceil(waves)
+    waves *= 1 - of.quantization
+    times_s += waves
+    times_s *= wave_s
+    xp.maximum(times_s, xp.maximum(wave_s, of.step_latency_s), out=times_s)
+    times_s *= xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
+    return times_s.reshape((-1, times_s.shape[-1]))
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
@@ -230,7 +234,7 @@ def compute_contraction_s(
         m=table.m,
         n=table.n,
         k=table.k,
-        batch=table.batch,
+        batch=xp.where(table.category == _DEPTHWISE, 0.0, table.batch),  # no products of them are timed
         cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
         k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),

@@ -22,22 +22,25 @@ class TimeBreakdown(NamedTuple):
     depthwise: float = 0.0  # the part of convolutions that is depthwise, or grouped and computed alike
 
 
-def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
-    """Return the time breakdown of a step.
+def compute_time_breakdowns(category: Any, kernels_s: Any, steps_s: Any) -> list[TimeBreakdown]:
+    """Return the time breakdowns of steps with the same kernels.
 
     Args:
-        category: Category of each kernel as index into `kernels.table.CATEGORIES`, array of [kernels].
-        kernels_s: Total time of all launches of each kernel, array of [kernels] [s].
-        step_s: Time of the step [s].
+        category: Category of each kernel as index into `CATEGORIES`, array of [kernels].
+        kernels_s: Total time of all launches of each kernel, array of [steps, kernels] [s].
+        steps_s: Time of each step, array of [steps] [s].
     """
+    import numpy as np
+
     is_rest = category >= len(CONTRACTIONS)
     is_product = find_products(category)
-    of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
-    all_s = max(step_s, sum(of_device_s))
-    convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
-    waiting = 1.0 - sum(of_device_s) / all_s
-    depthwise = float(kernels_s[category == _DEPTHWISE].sum()) / all_s
-    return TimeBreakdown(convolutions, products, traffic, waiting=waiting, depthwise=depthwise)
+    kinds = np.array([~is_product & ~is_rest, is_product, is_rest, category == _DEPTHWISE], float)
+    parts_s = kinds @ kernels_s.T
+    device_s = parts_s[:3].sum(axis=0)
+    all_s = np.maximum(steps_s, device_s)
+    convolutions, products, traffic, depthwise = parts_s / all_s
+    columns = (convolutions, products, traffic, 1.0 - device_s / all_s, depthwise)
+    return [TimeBreakdown(*shares) for shares in np.stack(columns, axis=1).tolist()]
 
 
 _DEPTHWISE = CATEGORIES.index("depthwise")

@@ -21,7 +21,7 @@ from .coefficients import (
     era_sign,
     field_names,
 )
-from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdown
+from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdowns
 from .kernel_table import KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
@@ -39,14 +39,8 @@ class ModelledStep(Frozen):
 
     total_s: float  # the step [s]
     parts_s: dict[str, float]  # what limits it and how much; they add up [s]
-    category: Any  # of each kernel, codes into `kernels.CATEGORIES`, array of [kernels]
-    kernels_s: Any  # what each takes, all its launches together, array of [kernels] [s]
-    bound_s: float = 0.0  # physical lower bound of the step, see `compute_bound_s` [s]
-
-    @property
-    def breakdown(self) -> TimeBreakdown:
-        """Time breakdown of the step; computed on demand, since estimates do not use it."""
-        return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
+    breakdown: TimeBreakdown
+    bound_s: float  # physical lower bound of the step, see `compute_bound_s` [s]
 
 
 class StepInput(Frozen):
@@ -125,15 +119,12 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     )
     names = ("compute", "memory bandwidth", "launch", "input")
     parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
-    rows = zip(np.hstack([whole_s, *parts]).tolist(), total, compute_bound_s(table, chip).tolist(), strict=True)
-    for (total_s, *parts_s), kernels_s, bound_s in rows:
-        yield ModelledStep(
-            total_s=total_s,
-            parts_s=dict(zip(names, parts_s, strict=True)),
-            category=table.category,
-            kernels_s=kernels_s,
-            bound_s=bound_s,
-        )
+    breakdowns = compute_time_breakdowns(table.category, total, whole_s[:, 0])
+    bounds_s = compute_bound_s(table, chip).tolist()
+    rows = zip(np.hstack([whole_s, *parts]).tolist(), breakdowns, bounds_s, strict=True)
+    for (total_s, *parts_s), breakdown, bound_s in rows:
+        named_s = dict(zip(names, parts_s, strict=True))
+        yield ModelledStep(total_s=total_s, parts_s=named_s, breakdown=breakdown, bound_s=bound_s)
 
 
 def compute_kernel_times_s(
@@ -149,13 +140,14 @@ def compute_kernel_times_s(
     table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
     if steps[0].chip.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
-    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    generations = {
-        (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
-        for name, year in {(one.generation, one.year) for one in steps}
-    }
-    own = stack_records([generations[one.generation, one.year] for one in steps])
-    times = compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    framework, known = coefficients.stacks.get(stack, coefficients.stacks[MEAN]), coefficients.generations
+    generations = [
+        known.get(one.generation) or extrapolate_generation(coefficients, year=one.year) for one in steps
+    ]
+    year = np.array([one.year for one in steps])[:, None]
+    shared = coefficients.shared
+    own = with_software_year(software_year, stack_records(generations), shared, year=year, xp=np)
+    times = compute_kernel_parts_s(table, chip, own, framework, shared, xp=np)
     return own.launch_s * framework.launch, *times
 
 
@@ -166,19 +158,10 @@ def stack_records(rows: Sequence[T]) -> T:
     found: dict[str, Any] = {}
     for name in field_names(type(rows[0])):
         values = [getattr(row, name) for row in rows]
-        by_kernel = any(getattr(value, "ndim", 0) for value in values)
-        found[name] = np.stack(np.broadcast_arrays(*values)) if by_kernel else np.array(values)[:, None]
+        if len({getattr(value, "shape", ()) for value in values}) > 1:
+            values = [*np.broadcast_arrays(*values)]
+        found[name] = np.array(values).reshape(len(rows), -1)
     return type(rows[0])(**found)
-
-
-def _find_generation(
-    coefficients: FittedCoefficients, name: str, *, year: int, software_year: float
-) -> GenerationCoefficients:
-    """Return the coefficients of a generation, fitted or expected, with libraries of a year."""
-    import numpy as np
-
-    found = coefficients.generations.get(name) or extrapolate_generation(coefficients, year=year)
-    return with_software_year(software_year, found, coefficients.shared, year=year, xp=np)
 
 
 def extrapolate_generation(coefficients: FittedCoefficients, *, year: int) -> GenerationCoefficients:

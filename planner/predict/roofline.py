@@ -12,6 +12,7 @@ from .coefficients import (
     HostCoefficients,
     SharedCoefficients,
     StackCoefficients,
+    field_names,
 )
 from .kernel_table import CONVOLUTIONS, KernelTable, find_products
 from .measurements import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
@@ -162,10 +163,13 @@ def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...
 
 def select_rows(values: Any, rows: Any) -> Any:
     """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
-    named = ((field.name, getattr(values, field.name)) for field in fields(values))
-    arrays = ((name, value) for name, value in named if getattr(value, "ndim", 0))
-    cut = {name: value[..., rows] for name, value in arrays if value.ndim == 1 or value.shape[-1] != 1}
-    return replace(values, **cut) if cut else values
+    named = {name: getattr(values, name) for name in field_names(type(values))}
+    cut = {
+        name: value[..., rows]
+        for name, value in named.items()
+        if getattr(value, "ndim", 0) and (value.ndim == 1 or value.shape[-1] != 1)
+    }
+    return type(values)(**named | cut) if cut else values
 
 
 def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
