@@ -113,6 +113,8 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
     tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
     whole = ~flat.may_split | (tiles >= waves * flat.cores)
     times_s = xp.zeros(len(whole))
+    if len(whole) * len(TILES) * len(SPLITS) <= CACHED_TIMES:
+        return _find_least_s(flat, SPLITS, xp=xp).reshape(shape)
     for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
         rows, size = (chosen & (flat.batch > 0)).nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
         for block in (rows[first : first + size] for first in range(0, len(rows), size)):
@@ -156,7 +158,8 @@ def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
     times_s += waves
     times_s *= wave_s
     xp.maximum(times_s, xp.maximum(wave_s, of.step_latency_s), out=times_s)
-    times_s *= xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
+    k_steps = xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
+    times_s *= xp.where((of.may_split > 0) | (parts == 1), k_steps, NEVER_S)
     return times_s.reshape((-1, times_s.shape[-1]))
 
 
@@ -202,16 +205,15 @@ def compute_contraction_s(
     *,
     xp: Any,
 ) -> Any:
-    """Return the time of one launch of each contraction without memory traffic [s], array of [table.contractions].
+    """Return the time of one launch of each contraction without memory traffic [s], array of [kernels].
 
     The sum of the arithmetic by the best tiling and of Winograd's or Fourier transforms, or the arithmetic of a
     depthwise convolution. Fused attention without tensor units, and on chips other than NVIDIA's, is timed as a
     matrix product of its size.
+
+    Args:
+        table: Contractions only.
     """
-    rows = slice(table.contractions)
-    table, chip, generation, stack, shared = (
-        select_rows(c, rows) for c in (table, chip, generation, stack, shared)
-    )
     is_dot = find_products(table.category)
     scalar = _compute_scalar_share(table, generation, stack, xp=xp)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from .coefficients import (
@@ -170,23 +170,6 @@ def select_rows(values: Any, rows: Any) -> Any:
         if getattr(value, "ndim", 0) and (value.ndim == 1 or value.shape[-1] != 1)
     }
     return type(values)(**named | cut) if cut else values
-
-
-def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
-    """Return a record of chosen elements, arrays of [chosen]; scalars are kept.
-
-    Args:
-        values: Record of scalars and arrays of [kernels], [steps, 1] or [steps, kernels].
-        chosen: Indices of kernels, or of steps and kernels.
-    """
-    found = {}
-    for name in (field.name for field in fields(values)):
-        value = getattr(values, name)
-        if getattr(value, "ndim", 0) == 1:
-            found[name] = value[chosen[-1]]
-        elif getattr(value, "ndim", 0):
-            found[name] = value[chosen[0], 0] if value.shape[-1] == 1 else value[chosen]
-    return replace(values, **found) if found else values
 
 
 def find_positions(rows: Any) -> Any:
