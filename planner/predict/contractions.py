@@ -152,7 +152,7 @@ def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
     parts = xp.asarray(splits, xp.float32).reshape((-1, 1))
     flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
     wave_s = xp.maximum(rows * columns * (of.k_step * 2) / flop_per_s, of.step_latency_s / TILES_PER_CORE)
-    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * (of.batch / of.cores) * parts
+    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * parts
     times_s = of.quantization * xp.ceil(waves)
     waves *= 1 - of.quantization
     times_s += waves

@@ -98,7 +98,7 @@ def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     for kernel in kernels:
         key = kernel[:-1]  # all but the count
         counts[key] = counts.get(key, 0) + kernel.count
-    return tuple(Kernel._make((*key, count)) for key, count in counts.items())
+    return tuple([Kernel(*key, count) for key, count in counts.items()])
 
 
 def build_kernel_table(

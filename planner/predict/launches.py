@@ -120,7 +120,11 @@ def _all_steps(product: Op, steps: int) -> Op:
 
 
 _IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
-_CATEGORY_OF = {OpKind.POOL: "pool"} | dict.fromkeys(_IRREGULAR, "irregular")
+_CATEGORY_OF = (
+    dict.fromkeys(OpKind, "stream")
+    | {kind: kind.value for kind in (*PRODUCTS, OpKind.POOL)}
+    | dict.fromkeys(_IRREGULAR, "irregular")
+)
 UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
 # `Op.composed` of batch normalization, the call that Keras on PyTorch composes.
@@ -150,11 +154,10 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
 
 def _category(op: Op) -> str:
-    if op.kind not in PRODUCTS:
-        return _CATEGORY_OF.get(op.kind, "stream")
+    found = _CATEGORY_OF[op.kind]
     if op.kind is OpKind.CONV:
         return f"conv_{op.variant or 'fprop'}"
-    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else op.kind.value
+    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else found
 
 
 # cuDNN has Winograd's algorithms for these: WINOGRAD takes filters of 3x3
@@ -348,38 +351,43 @@ class Launching(Frozen):
     def _group(self, ops: Iterable[Op]) -> list[list[Op]]:
         """Return the operations of each kernel."""
         groups: dict[int, list[Op]] = {}
+        compiled, by_rows = self.compiled, self.compiled and self.row_kernels
         for op in ops:
-            group = op.fused_group if self.compiled else op.layer_group
-            if self.compiled and self.row_kernels and op.row_group >= 0:
+            group = op.fused_group if compiled else op.layer_group
+            if by_rows and op.row_group >= 0:
                 group = op.row_group
-            if group >= 0:
-                groups.setdefault(group, []).append(op)
+            if group in groups:
+                groups[group].append(op)
+            elif group >= 0:
+                groups[group] = [op]
         return list(groups.values())
 
     def _count_bytes(self, op: Op, *, once: bool) -> float:
         """Return the bytes that an operation moves as part of a kernel [bytes]."""
-        moved = moved_bytes(op, compiled=self.compiled)
         if self.compiled:
+            moved = op.fused_bytes_read + op.fused_bytes_written
             return moved - op.fused_bytes_reread if self.row_kernels else moved
+        moved = op.layer_bytes_read + op.layer_bytes_written
         if once:
             return moved - op.layer_bytes_reread
         return moved + op.layer_bytes_max if "softmax" in self.unfused else moved
 
     def _describe_group(self, members: list[Op]) -> Kernel:
         """Return the kernel of several operations."""
-        if len(members) == 1 and members[0].count == 1:
-            op = members[0]
-            once = self.persistent_norms and op.composed == _BATCH_NORMALIZATION
-            return Kernel(_category(op), op.dtype, op.flops, self._count_bytes(op, once=once))
         once = self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
-        heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
+        heaviest = members[0]
+        if len(members) == 1 and heaviest.count == 1:
+            size = self._count_bytes(heaviest, once=once)
+            return Kernel(_category(heaviest), heaviest.dtype, heaviest.flops, size)
+        largest, count, flops, moved = -math.inf, 0.0, 0.0, 0.0
         for op in members:
-            size = self._count_bytes(op, once=once)
+            size, times = self._count_bytes(op, once=once), op.count
             if size > largest:
                 heaviest, largest = op, size
-            count = max(count, op.count)
-            flops += op.flops * op.count
-            moved += size * op.count
+            if times > count:
+                count = times
+            flops += op.flops * times
+            moved += size * times
         return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
 
 
