@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from ..offers.rows import Accelerator
 from ..units import GIGA, MEGA, MIB, TERA
-from .coefficients import LAST_YEAR, AcceleratorLimits, field_names
-from .kernel_table import CONTRACTIONS, CONVOLUTIONS, SIXTEEN_BIT, KernelTable
+from .coefficients import LAST_YEAR, AcceleratorLimits
+from .kernel_table import SIXTEEN_BIT, KernelTable, Operand
+from .roofline import select_rows
 from .step_time import NoPrediction
 from .systolic_array import SHARES
 
@@ -216,7 +216,16 @@ def is_8bit(dtype: str) -> bool:
 def compute_limits(
     accelerator: Accelerator, *, table: KernelTable, precision: str
 ) -> AcceleratorLimits | NoPrediction:
-    """Return the limits of an accelerator for each kernel, or the reason if data is missing.
+    """Return the limits of an accelerator for each kernel, see `find_limits`."""
+    limits = find_limits(accelerator, table.operands, precision=precision)
+    return limits if isinstance(limits, NoPrediction) else select_rows(limits, table.operand)
+
+
+@lru_cache(maxsize=1024)
+def find_limits(
+    accelerator: Accelerator, operands: tuple[Operand, ...], *, precision: str
+) -> AcceleratorLimits | NoPrediction:
+    """Return the limits of an accelerator for each kind of operand, or the reason if data is missing.
 
     Args:
         precision: Precision of the workload; `tf32` runs float32 products on tensor cores, `tf32_convolutions`
@@ -226,27 +235,9 @@ def compute_limits(
 
     if accelerator.memory_gb_per_s is None:
         return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
-    limits = _find_limits(accelerator, table.dtypes, tf32=precision == "tf32")
-    if isinstance(limits, NoPrediction):
-        return limits
-    named = {name: getattr(limits, name) for name in field_names(AcceleratorLimits)}
-    by_kernel = {name: value[table.dtype] for name, value in named.items() if getattr(value, "ndim", 0)}
-    if precision == "tf32_convolutions":
-        in_tf32, convolves = _find_limits(accelerator, table.dtypes, tf32=True), table.category < len(CONVOLUTIONS)
-        for name in ("peak_flop_per_s", "winograd", "tensor", "pairs", "tensor_density"):
-            by_kernel[name] = np.where(convolves, getattr(in_tf32, name)[table.dtype], by_kernel[name])
-    by_kernel["tensor"] &= table.category < len(CONTRACTIONS)
-    return AcceleratorLimits(**{**named, **by_kernel})
-
-
-@lru_cache(maxsize=1024)
-def _find_limits(
-    accelerator: Accelerator, dtypes: tuple[str, ...], *, tf32: bool
-) -> AcceleratorLimits | NoPrediction:
-    """Return the limits of an accelerator for each operand type, or the reason if a peak is missing."""
-    import numpy as np
-
-    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=tf32) for dtype in dtypes]
+    dtypes = [dtype for dtype, _ in operands]
+    in_tf32 = [precision == "tf32" or (precision in TF32 and use == "convolution") for _, use in operands]
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=tf32) for dtype, tf32 in zip(dtypes, in_tf32, strict=True)]
     for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
         if peak is None and dtype in (*SIXTEEN_BIT, "float32", "float64"):
             return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
@@ -257,12 +248,12 @@ def _find_limits(
     return AcceleratorLimits(
         peak_flop_per_s=attainable,
         winograd=np.array([_has_winograd(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
-        tensor=np.array([tensor for _, tensor in units]),
+        tensor=np.array([tensor and use != "" for (_, tensor), (_, use) in zip(units, operands, strict=True)]),
         pairs=np.array([_takes_pairs(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
         tensor_density=_tensor_density(accelerator, attainable),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,
-        memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
+        memory_bytes_per_s=accelerator.memory_gb_per_s * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=attainable.max()),
         clock_ratio=_clock_ratio(accelerator),
         matmul_share=_matmul_share(accelerator, dtypes),

@@ -17,6 +17,18 @@ FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _CODES = {name: code for code, name in enumerate(CATEGORIES)}
+_USES = (
+    dict.fromkeys(CATEGORIES, "")
+    | dict.fromkeys(CONTRACTIONS, "product")
+    | dict.fromkeys(CONVOLUTIONS, "convolution")
+)
+
+
+class Operand(NamedTuple):
+    """What determines the units that compute a kernel."""
+
+    dtype: str
+    use: str  # `convolution` of whole channels, other `product`, or empty
 
 
 class Kernel(NamedTuple):
@@ -45,7 +57,7 @@ class Kernel(NamedTuple):
 class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
-    `category`, `dtype` and `attention_kernel` are codes into `CATEGORIES`, `dtypes` and `FUSED_KERNELS`;
+    `category`, `operand` and `attention_kernel` are codes into `CATEGORIES`, `operands` and `FUSED_KERNELS`;
     `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
     `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
     what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
@@ -55,8 +67,8 @@ class KernelTable:
     contractions: int
 
     category: Any
-    dtype: Any
-    dtypes: tuple[str, ...]
+    operand: Any
+    operands: tuple[Operand, ...]
     count: Any
     flops: Any
     bytes_moved: Any
@@ -118,24 +130,25 @@ def build_kernel_table(
 
     rows = sorted(kernels, key=lambda kernel: _CODES[kernel.category] >= len(CONTRACTIONS))
     columns = dict(zip(Kernel._fields, zip(*rows, strict=True), strict=True)) if rows else {}
-    types = columns.get("dtype", ())
-    dtypes = tuple(sorted(set(types)))
+    names = columns.get("category", ())
+    uses = [*zip(columns.get("dtype", ()), map(_USES.__getitem__, names), strict=True)]
+    codes = {use: code for code, use in enumerate(sorted(set(uses)))}
 
     def column(name: str, dtype: type = float) -> Any:
         return np.array(columns.get(name, ()), dtype=dtype)
 
-    category = np.array([_CODES[name] for name in columns.get("category", ())], dtype=int)
-    dtype = np.array([dtypes.index(name) for name in types], dtype=int)
-    first = np.array([name in converted for name in dtypes], dtype=bool)
+    category = np.array([_CODES[name] for name in names], dtype=int)
+    operand = np.array([codes[use] for use in uses], dtype=int)
+    first = np.array([name in converted for name, _ in codes], dtype=bool)
     return KernelTable(
         contractions=int((category < len(CONTRACTIONS)).sum()),
         category=category,
-        dtype=dtype,
-        dtypes=dtypes,
+        operand=operand,
+        operands=tuple(Operand(*use) for use in codes),
         **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
         **{name: column(name, bool) for name in ("winograd", "serial")},
         unaligned=np.array(find_unaligned(rows), dtype=bool),
-        channels_first=(category < len(_SLIDING)) & first[dtype],
+        channels_first=(category < len(_SLIDING)) & first[operand],
         attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
         of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
         dispatched=sum(row.count for row in rows if not row.streamed),

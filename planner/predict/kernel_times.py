@@ -83,9 +83,8 @@ def compute_kernel_parts_s(
     total_s = inputs.compute_total_s(compute_s, memory_s, xp=xp)
     if not len(columns):
         return total_s * table.count, compute_s * table.count, memory_s * table.count
-    parts_s = _take_faster_unit(
-        inputs.select(columns), on_scalar_s, *(times[..., columns] for times in (compute_s, memory_s, total_s)), xp=xp
-    )
+    on_both_s = (on_scalar_s, *(times_s[..., columns] for times_s in (compute_s, memory_s, total_s)))
+    parts_s = _take_faster_unit(inputs.select(columns), *on_both_s, xp=xp)
     place = columns.searchsorted(range(total_s.shape[-1])).clip(max=len(columns) - 1)
     compute_s, total_s = (
         xp.where(either, chosen_s[..., place], times_s)

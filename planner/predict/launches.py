@@ -384,8 +384,7 @@ class Launching(Frozen):
             size, times = self._count_bytes(op, once=once), op.count
             if size > largest:
                 heaviest, largest = op, size
-            if times > count:
-                count = times
+            count = max(count, times)
             flops += op.flops * times
             moved += size * times
         return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))

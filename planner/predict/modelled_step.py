@@ -12,7 +12,7 @@ from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..units import GIGA, MIB
 from ..workload.model import Workload
-from .accelerator_limits import compute_limits, find_generation, find_release_year, is_modern_data_center_gpu
+from .accelerator_limits import find_generation, find_limits, find_release_year, is_modern_data_center_gpu
 from .coefficients import (
     AcceleratorLimits,
     Coefficients,
@@ -25,9 +25,9 @@ from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_bre
 from .kernel_table import KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
-from .roofline import compute_step_s, count_dispatches, with_software_year
+from .roofline import compute_step_s, count_dispatches, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
-from .step_time import Basis, NoPrediction, StepTime, find_limiter
+from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import SHARES, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
@@ -47,7 +47,7 @@ class StepInput(Frozen):
     """Everything that determines the modelled time of a step on one device."""
 
     table: KernelTable  # kernels of the step
-    chip: AcceleratorLimits  # what the accelerator can attain, for these kernels
+    limits: AcceleratorLimits  # what the accelerator can attain, for each of `table.operands`
     # generation, stack, host: which coefficients apply; those without measurements get the mean
     generation: str
     year: int  # when the accelerator came out: it says which era a generation is of that was not measured
@@ -60,16 +60,21 @@ class StepInput(Frozen):
     software_year: float = NEWEST_SOFTWARE  # when the framework was released, with a fraction [years]
     looped: bool = True  # whether the loop of `fit()` takes the host's time for each step of a program
 
+    @property
+    def chip(self) -> AcceleratorLimits:
+        """What the accelerator can attain, for each kernel."""
+        return select_rows(self.limits, self.table.operand)
+
 
 def place_step(
     table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
 ) -> StepInput | NoPrediction:
     """Return a step on an accelerator with other fields of `StepInput`, or the reason if data is missing."""
-    chip = compute_limits(accelerator, table=table, precision=precision)
-    if isinstance(chip, NoPrediction):
-        return chip
+    limits = find_limits(accelerator, table.operands, precision=precision)
+    if isinstance(limits, NoPrediction):
+        return limits
     year = find_release_year(accelerator)
-    return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
+    return StepInput(table=table, limits=limits, generation=find_generation(accelerator), year=year, **known)
 
 
 def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledStep:
@@ -84,7 +89,7 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
-        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.chip.lanes))
+        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
         groups.setdefault(alike, []).append(place)
     found: dict[int, ModelledStep] = {}
     for places in groups.values():
@@ -96,7 +101,8 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    table, chip = steps[0].table, stack_records([one.chip for one in steps])
+    table = steps[0].table
+    chip = select_rows(stack_records([one.limits for one in steps]), table.operand)
     hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
     looped = zip(hosts, steps, strict=True)
     host = stack_records([one if step.looped else replace(one, fixed_s=0.0) for one, step in looped])
@@ -138,7 +144,7 @@ def compute_kernel_times_s(
     import numpy as np
 
     table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
-    if steps[0].chip.lanes:
+    if steps[0].limits.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework, known = coefficients.stacks.get(stack, coefficients.stacks[MEAN]), coefficients.generations
     generations = [
@@ -181,17 +187,19 @@ def predict_step(
     mode: str,
     traffic_s: float = 0.0,
     step: ModelledStep | None = None,
+    notes: Sequence[str] = (),
 ) -> StepTime:
     """Return the time of a step of a user, whose runs no publisher has measured.
 
     Args:
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
         step: The modelled step, where it is known.
+        notes: On how it is executed; empty ones are left out.
     """
     step, fitted_on = step or model_step(given, coefficients), coefficients.fitted_on
     features = compute_features(
         step.breakdown,
-        on_tensor_units=bool(given.chip.tensor.any()),
+        on_tensor_units=bool(given.limits.tensor.any()),
         mode=mode,
         compiled=given.compiled,
         step_s=step.total_s,
@@ -209,7 +217,7 @@ def predict_step(
         basis=basis,
         limiter=find_limiter(step.parts_s),
         parts_s=step.parts_s,
-        note=note,
+        note=join_notes(*notes, note),
     )
 
 

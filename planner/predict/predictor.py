@@ -28,7 +28,7 @@ from .modelled_step import (
     predict_step,
 )
 from .run_config import compute_memory_pressure, compute_paging_s, name_user_run
-from .step_time import NoPrediction, StepTime, join_notes
+from .step_time import NoPrediction, StepTime
 from .xla_recomputation import compute_recomputed_bytes
 
 T = TypeVar("T")
@@ -152,16 +152,16 @@ class Predictor:
         precision = find_execution_precision(workload, accelerator)
         if workload.quantization is not None:
             precision = f"{workload.quantization}_from_{precision}"
-        step = predict_step(
+        return predict_step(
             given,
             accelerator,
             self.coefficients,
             precision=precision,
             mode=workload.mode,
             traffic_s=compute_variable_traffic_s(workload, accelerator) if devices >= 1.0 else 0.0,
-            step=self._model_peers(workload, accelerator, devices, stack) if devices >= 1.0 else None,
+            step=self._model_peers(workload, devices, stack).get(id(accelerator)),
+            notes=list_execution_notes(workload, accelerator),
         )
-        return replace(step, note=join_notes(*list_execution_notes(workload, accelerator), step.note))
 
     def _build_input(
         self, workload: Workload, accelerator: Accelerator, stack: str, share: float
@@ -184,27 +184,20 @@ class Predictor:
             )
             if share == 1.0 or isinstance(given, NoPrediction):
                 return given
-            return replace(given, chip=_part_of(given.chip, share))
+            return replace(given, limits=_part_of(given.limits, share))
 
         return self._keep("input", workload, accelerator, by=(stack, share), compute=compute)
 
-    def _model_peers(
-        self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
-    ) -> ModelledStep:
-        """Return the step of one device, modelled together with those on as many devices of other kinds.
-
-        Many small arrays take longer than a few large ones.
-        """
-        peers = self.peers.get(devices, ())
-        if not any(one is accelerator for one in peers):
-            peers = (accelerator,)
+    def _model_peers(self, workload: Workload, devices: float, stack: str) -> dict[int, ModelledStep]:
+        """Return the step of one device of each peer, by identity; small arrays take longer than large ones."""
 
         def compute() -> dict[int, ModelledStep]:
-            inputs = ((id(one), self._build_input(workload, one, stack, 1.0)) for one in peers)
+            peers = self.peers.get(devices, ())
+            inputs = ((id(one), self._build_input(workload, one, stack, min(devices, 1.0))) for one in peers)
             known = {one: given for one, given in inputs if not isinstance(given, NoPrediction)}
             return dict(zip(known, model_steps([*known.values()], self.coefficients), strict=True))
 
-        return self._keep("steps", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
+        return self._keep("steps", workload, by=(devices, stack), compute=compute)
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:

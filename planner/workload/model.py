@@ -334,7 +334,7 @@ class Workload(Frozen):
             return self
         return replace(self, memory=replace(self.memory, compiled_activation_bytes=known))
 
-    @property
+    @cached_property
     def backend(self) -> str:
         """Backend that the user's run computes on: `jax`, `tensorflow` or `torch`."""
         return next((name for name in ("tensorflow", "torch") if name in self.versions), "jax")
