@@ -136,7 +136,9 @@ def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
     """
     single = {name: xp.asarray(getattr(products, name), xp.float32) for name in field_names(Products)}
     sharp_s = _compute_sharp_s(Products(**single), splits, xp=xp)
-    least_s = _compute_chosen_s(products, *divmod(sharp_s.argmin(axis=0), len(splits)), xp=xp)
+    fastest = sharp_s.argmin(axis=0)
+    least_s = _compute_chosen_s(products, *divmod(fastest, len(splits)), xp=xp)
+    sharp_s[fastest, range(len(fastest))] = NEVER_S
     tiling, product = divmod((sharp_s <= least_s * ROUNDED).ravel().nonzero()[0], len(least_s))
     chosen = divmod(tiling, len(splits))
     xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(products, product), *chosen, xp=xp))
@@ -160,7 +162,7 @@ def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
     xp.maximum(times_s, xp.maximum(wave_s, of.step_latency_s), out=times_s)
     k_steps = xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
     times_s *= xp.where((of.may_split > 0) | (parts == 1), k_steps, NEVER_S)
-    return times_s.reshape((-1, times_s.shape[-1]))
+    return times_s.reshape((len(TILES) * len(splits), -1))
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:

@@ -13,14 +13,7 @@ from ..records import Frozen
 from ..units import GIGA, MIB
 from ..workload.model import Workload
 from .accelerator_limits import find_generation, find_limits, find_release_year, is_modern_data_center_gpu
-from .coefficients import (
-    AcceleratorLimits,
-    Coefficients,
-    FittedCoefficients,
-    GenerationCoefficients,
-    era_sign,
-    field_names,
-)
+from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients, GenerationCoefficients, era_sign
 from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdowns
 from .kernel_table import KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s
@@ -162,11 +155,10 @@ def stack_records(rows: Sequence[T]) -> T:
     import numpy as np
 
     found: dict[str, Any] = {}
-    for name in field_names(type(rows[0])):
-        values = [getattr(row, name) for row in rows]
-        if len({getattr(value, "shape", ()) for value in values}) > 1:
-            values = [*np.broadcast_arrays(*values)]
-        found[name] = np.array(values).reshape(len(rows), -1)
+    for name, values in zip(vars(rows[0]), zip(*(vars(row).values() for row in rows), strict=True), strict=True):
+        kinds = set(map(type, values))
+        same = values if len(kinds) == 1 or np.ndarray not in kinds else np.broadcast_arrays(*values)
+        found[name] = np.array(same).reshape(len(rows), -1)
     return type(rows[0])(**found)
 
 

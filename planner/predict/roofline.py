@@ -156,8 +156,9 @@ _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-li
 def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
     """Return the coefficient of each kernel by its category, array of [kernels]."""
     chosen = getattr(generation, names[0])
-    for code, name in enumerate(names[1:], start=1):
-        chosen = xp.where(category == code, getattr(generation, name), chosen)
+    for code, name in enumerate(names):
+        if name != names[0]:
+            chosen = xp.where(category == code, getattr(generation, name), chosen)
     return chosen
 
 
