@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -90,6 +90,21 @@ class KernelTable:
         values = (getattr(self, one.name) for one in fields(self))
         return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in values)
 
+    def lay_out(self, converted: Collection[str], attention_kernel: FusedKernel) -> KernelTable:
+        """Return the same kernels with other layouts and another kernel of attention.
+
+        Args:
+            converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        """
+        import numpy as np
+
+        first = np.array([dtype in converted for dtype, _ in self.operands], dtype=bool)
+        return replace(
+            self,
+            channels_first=(self.category < len(_SLIDING)) & first[self.operand],
+            attention_kernel=np.full(len(self.category), FUSED_KERNELS.index(attention_kernel)),
+        )
+
     @property
     def converted(self) -> Any:
         """Mask of convolutions that tensor units could compute with channels last, array of [kernels].
@@ -123,7 +138,7 @@ def build_kernel_table(
     """Return the kernels as NumPy arrays.
 
     Args:
-        converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        converted, attention_kernel: See `KernelTable.lay_out`.
         rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
     """
     import numpy as np
@@ -139,8 +154,7 @@ def build_kernel_table(
 
     category = np.array([_CODES[name] for name in names], dtype=int)
     operand = np.array([codes[use] for use in uses], dtype=int)
-    first = np.array([name in converted for name, _ in codes], dtype=bool)
-    return KernelTable(
+    table = KernelTable(
         contractions=int((category < len(CONTRACTIONS)).sum()),
         category=category,
         operand=operand,
@@ -148,11 +162,12 @@ def build_kernel_table(
         **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
         **{name: column(name, bool) for name in ("winograd", "serial")},
         unaligned=np.array(find_unaligned(rows), dtype=bool),
-        channels_first=(category < len(_SLIDING)) & first[operand],
-        attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
+        channels_first=None,
+        attention_kernel=None,
         of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
+    return table.lay_out(converted, attention_kernel)
 
 
 def name_rate(kernel: Kernel) -> str:

@@ -79,7 +79,9 @@ class Predictor:
         ops = execution.select_ops(workload)
 
         def compute() -> KernelTable:
-            table = execution.build_table(self._build_kernels(ops, execution))
+            kernels, by = self._build_kernels(ops, execution), (execution.fast_groups, execution.cpu_backend)
+            rows = self._keep("rows", kernels, by=by, compute=lambda: execution.build_table(kernels))
+            table = rows.lay_out(execution.converted, execution.attention_kernel)
             return self._keep("equal tables", by=table.contents, compute=lambda: table)
 
         return self._keep("table", ops, by=(execution,), compute=compute)
