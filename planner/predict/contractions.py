@@ -19,7 +19,6 @@ from .kernel_table import CATEGORIES, KernelTable, find_products
 from .roofline import (
     clock_share,
     compute_bandwidth_bytes_per_s,
-    find_positions,
     find_sharpness,
     select_by_category,
     select_rows,
@@ -283,5 +282,6 @@ def _replace_attention_s(
         clock=clock[..., chosen] if xp.ndim(clock) and clock.shape[-1] > 1 else clock,
         xp=xp,
     )
+    place = chosen.searchsorted(range(len(rows))).clip(max=len(chosen) - 1)
     modelled = rows & chip.tensor & (chip.sm_clocks_per_s > 0)
-    return xp.where(modelled, attention_s[..., find_positions(rows)], products_s)
+    return xp.where(modelled, attention_s[..., place], products_s)

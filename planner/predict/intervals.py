@@ -97,17 +97,10 @@ def compute_features(
     """Return the features of a modelled step, by name [-].
 
     Args:
-        breakdown: Shares of its time.
-        on_tensor_units: Whether its products run on tensor units.
-        mode: `train` or `infer`.
         compiled: Whether it is one program.
-        step_s: Its predicted time [s].
-        chip_year: When the chip came out [years].
-        is_chip_measured: Whether the fit knows steps on the chip.
-        is_stack_measured: Whether the fit knows steps, or for inference calls, of the stack.
-        software_year: When the framework was released [years].
-        is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
-        is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
+        chip_year, software_year: When the chip came out, and when the framework was released [years].
+        is_chip_measured, is_stack_measured, is_publisher_known, is_vendor_measured: Whether the fit knows steps of
+            the same one; the publisher never for a user's own.
     """
     unit = "tensor" if on_tensor_units else "scalar"
     found = dict.fromkeys(FEATURES, 0.0)

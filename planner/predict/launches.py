@@ -305,7 +305,14 @@ class Launching(Frozen):
         launched = (kernel for kernel, _ in self._iter_launches(dispatched))
         inner = (kernel._replace(streamed=True) for kernel, _ in self._iter_launches(streamed))
         primitives = (primitive for op in apart for primitive in _iter_primitives(op))
-        return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
+        # The executor of a graph launches products and primitives of loops over time itself.
+        steps = (
+            [_describe_contraction(op)] if op.kind in PRODUCTS else _iter_primitives(op)
+            for op in looped
+            if op.kind in PRODUCTS or op.layer_group >= 0
+        )
+        loops = (kernel._replace(streamed=True) for kernel in chain.from_iterable(steps))
+        return merge_kernels(chain(launched, inner, primitives, loops))
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations, contractions first; primitives are not separated."""
@@ -388,16 +395,6 @@ class Launching(Frozen):
             flops += op.flops * times
             moved += size * times
         return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
-
-
-def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[Kernel]:
-    """Yield the products and the primitives of loops over time, which the executor of a graph launches itself."""
-    for op in ops:
-        if op.kind in PRODUCTS:
-            launches = iter((_describe_contraction(op),))
-        else:
-            launches = _iter_primitives(op) if op.layer_group >= 0 else iter(())
-        yield from (kernel._replace(streamed=True) for kernel in launches)
 
 
 def _iter_primitives(op: Op) -> Iterator[Kernel]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
+from .coefficients import Coefficients, load_coefficients
 from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
@@ -66,13 +66,6 @@ class Predictor:
             given = replace(given, xla_samples=0)
         return self._keep("kernels", ops, by=(given,), compute=lambda: given.build_kernels(ops))
 
-    def _compute_fingerprint(self, workload: Workload) -> str:
-        def compute() -> str:
-            kernels = self._build_kernels(workload.ops, Execution(compiled=workload.compiled))
-            return compute_fingerprint(workload, kernels)
-
-        return self._keep("fingerprint", workload, compute=compute)
-
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; equal tables are one object, of which chips are modelled together."""
         execution = find_keras_execution(workload, accelerator)
@@ -118,7 +111,13 @@ class Predictor:
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         if accelerator.name not in self.measured.accelerators:
             return None
-        found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
+        plain = Execution(compiled=workload.compiled)
+        work = self._keep(
+            "fingerprint",
+            workload,
+            compute=lambda: compute_fingerprint(workload, self._build_kernels(workload.ops, plain)),
+        )
+        found = self.measured.find(work, accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, 1.0, stack="keras")
@@ -186,7 +185,10 @@ class Predictor:
             )
             if share == 1.0 or isinstance(given, NoPrediction):
                 return given
-            return replace(given, limits=_part_of(given.limits, share))
+            # of a share of the device
+            rates = ("peak_flop_per_s", "vector_flop_per_s", "memory_bytes_per_s", "l2_bytes")
+            part = {name: getattr(given.limits, name) * share for name in rates}
+            return replace(given, limits=replace(given.limits, **part, cores=max(given.limits.cores * share, 1.0)))
 
         return self._keep("input", workload, accelerator, by=(stack, share), compute=compute)
 
@@ -200,15 +202,3 @@ class Predictor:
             return dict(zip(known, model_steps([*known.values()], self.coefficients), strict=True))
 
         return self._keep("steps", workload, by=(devices, stack), compute=compute)
-
-
-def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
-    """Return the limits of a share of a device."""
-    return replace(
-        chip,
-        peak_flop_per_s=chip.peak_flop_per_s * share,
-        vector_flop_per_s=chip.vector_flop_per_s * share,
-        memory_bytes_per_s=chip.memory_bytes_per_s * share,
-        cores=max(chip.cores * share, 1.0),
-        l2_bytes=chip.l2_bytes * share,
-    )

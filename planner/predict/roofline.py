@@ -173,11 +173,6 @@ def select_rows(values: Any, rows: Any) -> Any:
     return type(values)(**named | cut) if cut else values
 
 
-def find_positions(rows: Any) -> Any:
-    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-]."""
-    return (rows.cumsum() - 1).clip(0).reshape(rows.shape)
-
-
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
     """Return the clock under load relative to the boost clock of datasheet peaks [-].
 
