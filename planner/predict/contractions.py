@@ -14,7 +14,7 @@ from .coefficients import (
     StackCoefficients,
     field_names,
 )
-from .fused_attention import compute_attention_s, find_attention_kernels
+from .fused_attention import BACKWARD, FORWARD, compute_attention_s
 from .kernel_table import CATEGORIES, KernelTable, find_products
 from .roofline import (
     clock_share,
@@ -272,7 +272,7 @@ def _replace_attention_s(
     products_s: Any, table: KernelTable, chip: AcceleratorLimits, *, clock: Any, xp: Any
 ) -> Any:
     """Return the times of contractions [s] with those of fused attention in the place of products of its size."""
-    rows = find_attention_kernels(table)
+    rows = (table.category == FORWARD) | (table.category == BACKWARD)
     if not rows.any():
         return products_s
     chosen = rows.nonzero()[0]

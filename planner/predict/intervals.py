@@ -71,12 +71,7 @@ WIDEST = 3.0
 
 
 def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
-    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
-
-    Args:
-        mid_s: Central estimate [s].
-        log_low, log_high: Bounds of log(measured / predicted) [-].
-    """
+    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid [s]."""
     return Interval(low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0)))
 
 
@@ -139,8 +134,6 @@ class IntervalModel(Frozen):
         """Return the 80 % interval around a predicted time.
 
         Args:
-            mid_s: Predicted time [s].
-            features: See `compute_features`.
             bound_s: Physical bound of the time, below which the interval does not reach [s].
             widest: Largest ratio of high to low [-].
         """

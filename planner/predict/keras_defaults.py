@@ -8,7 +8,7 @@ from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
 from ..workload.ops import OpKind
 from .accelerator_limits import runs_tf32_by_default
-from .kernel_table import SIXTEEN_BIT
+from .kernel_table import SIXTEEN_BIT, WIDE
 from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
 
 # cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
@@ -17,7 +17,6 @@ LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 ALIGNED = 8  # elements of 16 bits in 16 bytes
-WIDE = 1024  # columns of products that the note on alignment is about
 
 
 class AttentionChoice(NamedTuple):

@@ -268,7 +268,6 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
         loss: Forward pass of a loss that looks for the largest value of each row.
         logits: Product whose columns are the classes.
         samples: Of a step; each has several positions where classes are moved [-].
-        trains: Whether there is a backward pass.
     """
     classes, positions = logits.n, logits.m * logits.batch / samples
     if positions < 2:

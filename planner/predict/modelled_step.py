@@ -18,7 +18,7 @@ from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_bre
 from .kernel_table import KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
-from .roofline import compute_step_s, count_dispatches, select_rows, with_software_year
+from .roofline import compute_step_s, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import SHARES, systolic_parts_s
@@ -108,7 +108,7 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     feed_s = input_bytes / host.feed_bytes_per_s
     whole_s = compute_step_s(
         device_s=device_s,
-        launches=count_dispatches(table, compiled=steps[0].compiled),
+        launches=1.0 if steps[0].compiled else table.dispatched,
         input_bytes=input_bytes,
         pressure=pressure,
         paging_s=paging_s,
@@ -185,7 +185,6 @@ def predict_step(
 
     Args:
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
-        step: The modelled step, where it is known.
         notes: On how it is executed; empty ones are left out.
     """
     step, fitted_on = step or model_step(given, coefficients), coefficients.fitted_on

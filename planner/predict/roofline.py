@@ -108,11 +108,6 @@ MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published
 _NEVER_REACHED = 60.0  # of an exponent: keeps the growth of a step that does not fit finite
 
 
-def count_dispatches(table: KernelTable, *, compiled: bool) -> float:
-    """Return the host's dispatches per step: 1 for a compiled program, else one per kernel outside libraries."""
-    return 1.0 if compiled else table.dispatched
-
-
 def compute_step_s(
     *,
     device_s: Any,
@@ -135,7 +130,7 @@ def compute_step_s(
 
     Args:
         device_s: Sum over the kernels [s].
-        launches: Dispatches by the host [-].
+        launches: Dispatches by the host: 1 for a compiled program, else one per kernel outside libraries [-].
         input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].

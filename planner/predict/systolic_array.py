@@ -52,7 +52,6 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     assignment is taken.
 
     Args:
-        m, n, k, batch: Sizes of the products, and their number [-].
         lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
     """
     held_n = xp.ceil(m / SUBLANES) * SUBLANES * xp.ceil(n / lanes) * lanes
