@@ -145,9 +145,8 @@ def era_sign(year: int) -> float:
     return 1.0 if year >= ERA_BEGAN else -1.0
 
 
-@cache
-def field_names(kind: type) -> tuple[str, ...]:
-    """Return the field names of a record, in order."""
+def field_names(kind: type[Frozen]) -> tuple[str, ...]:
+    """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))
 
 
@@ -155,9 +154,6 @@ def read_fitted(name: str, path: Path | None, build: Callable[[Any], T], *, what
     """Read what was fitted: a packaged file, or another one that `python -m lab calibrate` wrote.
 
     Args:
-        name: Packaged file.
-        path: The other file; None for the packaged one.
-        build: Function of the file's JSON.
         what: Content of the file, for an error.
 
     Raises:

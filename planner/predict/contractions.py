@@ -7,15 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..records import Frozen
-from .coefficients import (
-    AcceleratorLimits,
-    GenerationCoefficients,
-    SharedCoefficients,
-    StackCoefficients,
-    field_names,
-)
+from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .fused_attention import BACKWARD, FORWARD, compute_attention_s
-from .kernel_table import CATEGORIES, KernelTable, find_products
+from .kernel_table import CATEGORIES, DEPTHWISE, KernelTable, find_products
 from .roofline import (
     clock_share,
     compute_bandwidth_bytes_per_s,
@@ -104,7 +98,7 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
         times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
         fastest = divmod(times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0), len(SPLITS))
         return _compute_chosen_s(products, *fastest, xp=xp)
-    named = {name: getattr(products, name) for name in field_names(Products)}
+    named = vars(products)
     shape = xp.broadcast_shapes(*(xp.shape(value) for value in named.values()))
     arrays = {name: xp.broadcast_to(value, shape).ravel() for name, value in named.items() if xp.ndim(value)}
     flat = replace(products, **arrays)
@@ -133,7 +127,7 @@ def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
     The smooth maximum of two times is never below the sharp one, which is computed first: tilings that it shows to
     be slower than another are left out.
     """
-    single = {name: xp.asarray(getattr(products, name), xp.float32) for name in field_names(Products)}
+    single = {name: xp.asarray(value, xp.float32) for name, value in vars(products).items()}
     sharp_s = _compute_sharp_s(Products(**single), splits, xp=xp)
     fastest = sharp_s.argmin(axis=0)
     least_s = _compute_chosen_s(products, *divmod(fastest, len(splits)), xp=xp)
@@ -175,7 +169,6 @@ def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
 K_STEP, K_STEP_TENSOR = 8.0, 32.0
 _SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot", "dot", "dot")  # of `CONTRACTIONS`
-_DEPTHWISE = CATEGORIES.index("depthwise")
 # cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 # Rate of products on tensor units of Hopper and later whose rows do not fill 16 bytes, relative to others: padding
@@ -191,7 +184,7 @@ def _compute_scalar_share(
     share = select_by_category(generation, _SCALAR_SHARES, table.category, xp)
     # The gradient of a depthwise filter: see `name_rate`.
     of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
-    filter_gradient = (table.category == _DEPTHWISE) & of_filter
+    filter_gradient = (table.category == DEPTHWISE) & of_filter
     share = xp.where(filter_gradient, generation.depthwise_wgrad, share)
     share = xp.where(table.of_product > 0.0, generation.dot * table.of_product, share) * stack.contraction
     return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
@@ -237,7 +230,7 @@ def compute_contraction_s(
         m=table.m,
         n=table.n,
         k=table.k,
-        batch=xp.where(table.category == _DEPTHWISE, 0.0, table.batch),  # no products of them are timed
+        batch=xp.where(table.category == DEPTHWISE, 0.0, table.batch),  # no products of them are timed
         cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
         k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
@@ -264,7 +257,7 @@ def compute_contraction_s(
         xp=xp,
         bandwidth_bytes_per_s=compute_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
-    products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+    products_s = xp.where(table.category == DEPTHWISE, sliding_s, tiled_s + around_s)
     return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)
 
 

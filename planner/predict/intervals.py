@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..records import Frozen
 from ..units import Interval
-from .kernel_table import CATEGORIES, CONTRACTIONS, find_products
+from .kernel_table import CONTRACTIONS, DEPTHWISE, find_products
 from .measurements import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 
 
@@ -34,7 +34,7 @@ def compute_time_breakdowns(category: Any, kernels_s: Any, steps_s: Any) -> list
 
     is_rest = category >= len(CONTRACTIONS)
     is_product = find_products(category)
-    kinds = np.array([~is_product & ~is_rest, is_product, is_rest, category == _DEPTHWISE], float)
+    kinds = np.array([~is_product & ~is_rest, is_product, is_rest, category == DEPTHWISE], float)
     parts_s = kinds @ kernels_s.T
     device_s = parts_s[:3].sum(axis=0)
     all_s = np.maximum(steps_s, device_s)
@@ -43,7 +43,6 @@ def compute_time_breakdowns(category: Any, kernels_s: Any, steps_s: Any) -> list
     return [TimeBreakdown(*shares) for shares in np.stack(columns, axis=1).tolist()]
 
 
-_DEPTHWISE = CATEGORIES.index("depthwise")
 # Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
 FEATURES = (
     "tensor convolutions",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
+
+from ..records import Frozen
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
@@ -17,6 +19,7 @@ FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _CODES = {name: code for code, name in enumerate(CATEGORIES)}
+DEPTHWISE = _CODES["depthwise"]
 _USES = (
     dict.fromkeys(CATEGORIES, "")
     | dict.fromkeys(CONTRACTIONS, "product")
@@ -53,8 +56,7 @@ class Kernel(NamedTuple):
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTable:
+class KernelTable(Frozen):
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category`, `operand` and `attention_kernel` are codes into `CATEGORIES`, `operands` and `FUSED_KERNELS`;
@@ -87,8 +89,7 @@ class KernelTable:
     @property
     def contents(self) -> tuple[object, ...]:
         """Values of all fields, which are equal for equal tables."""
-        values = (getattr(self, one.name) for one in fields(self))
-        return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in values)
+        return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in vars(self).values())
 
     def lay_out(self, converted: Collection[str], attention_kernel: FusedKernel) -> KernelTable:
         """Return the same kernels with other layouts and another kernel of attention.
@@ -125,7 +126,7 @@ def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     for kernel in kernels:
         key = kernel[:-1]  # all but the count
         counts[key] = counts.get(key, 0) + kernel.count
-    return tuple([Kernel(*key, count) for key, count in counts.items()])
+    return tuple([Kernel._make((*key, count)) for key, count in counts.items()])
 
 
 def build_kernel_table(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .contractions import compute_contraction_s
-from .kernel_table import CATEGORIES, CONTRACTIONS, KernelTable
+from .kernel_table import CATEGORIES, CONTRACTIONS, DEPTHWISE, KernelTable
 from .roofline import (
     clock_share,
     compute_bandwidth_bytes_per_s,
@@ -18,7 +18,6 @@ from .roofline import (
     soft_max,
 )
 
-_DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
 
@@ -100,7 +99,7 @@ def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
     twice that of scalar units.
     """
     close = table.winograd | (chip.peak_flop_per_s < 2.0 * chip.vector_flop_per_s)
-    return chip.tensor & chip.winograd & (table.category <= _DOT) & (table.category != _DEPTHWISE) & close
+    return chip.tensor & chip.winograd & (table.category <= _DOT) & (table.category != DEPTHWISE) & close
 
 
 def _compute_on_units_s(inputs: _Inputs, columns: Any, *, xp: Any) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from .coefficients import (
     HostCoefficients,
     SharedCoefficients,
     StackCoefficients,
-    field_names,
 )
 from .kernel_table import CONVOLUTIONS, KernelTable, find_products
 from .measurements import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
@@ -159,13 +158,12 @@ def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...
 
 def select_rows(values: Any, rows: Any) -> Any:
     """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
-    named = {name: getattr(values, name) for name in field_names(type(values))}
     cut = {
         name: value[..., rows]
-        for name, value in named.items()
+        for name, value in vars(values).items()
         if getattr(value, "ndim", 0) and (value.ndim == 1 or value.shape[-1] != 1)
     }
-    return type(values)(**named | cut) if cut else values
+    return type(values)(**vars(values) | cut) if cut else values
 
 
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:

@@ -105,7 +105,7 @@ class ErrorModel(Frozen):
         features = self._training_features
         return np.linalg.inv(
             compute_covariance(self.covariance_model, features, features)
-            + self.covariance_model.noise**2 * np.eye(len(features))
+            + self.covariance_model.noise**2 * np.eye(len(features.log_batch))
         )
 
     def prior(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
