@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
-from ..workload.ops import OpKind
 from .accelerator_limits import runs_tf32_by_default
 from .kernel_table import SIXTEEN_BIT, WIDE
 from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
@@ -146,14 +145,8 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
     """
     if not is_nvidia_since(accelerator, HOPPER):
         return ""
-    columns = max(
-        (
-            op.n
-            for op in workload.ops
-            if op.n >= WIDE and op.n % ALIGNED and op.kind is OpKind.DOT and op.dtype in SIXTEEN_BIT
-        ),
-        default=0,
-    )
+    wide = (n for dtype, n in workload.product_columns if n >= WIDE and dtype in SIXTEEN_BIT)
+    columns = max((n for n in wide if n % ALIGNED), default=0)
     if not columns:
         return ""
     padded = -(-columns // ALIGNED) * ALIGNED

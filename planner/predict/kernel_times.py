@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..records import Frozen
 from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
 from .contractions import compute_contraction_s
 from .kernel_table import CATEGORIES, CONTRACTIONS, DEPTHWISE, KernelTable
@@ -22,7 +23,7 @@ _DOT = CATEGORIES.index("dot")
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
 
 
-class _Inputs(NamedTuple):
+class _Inputs(Frozen):
     """Kernels with the limits of the chip and the coefficients that apply to them."""
 
     table: KernelTable
@@ -33,7 +34,7 @@ class _Inputs(NamedTuple):
 
     def select(self, rows: Any) -> _Inputs:
         """Return the inputs of some kernels, see `select_rows`."""
-        return _Inputs(*(select_rows(values, rows) for values in self))
+        return _Inputs(**{name: select_rows(values, rows) for name, values in vars(self).items()})
 
     def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
         """Return the time of memory traffic at a share of the bandwidth [s]."""
@@ -70,9 +71,9 @@ def compute_kernel_parts_s(
     import numpy as np
 
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
-    inputs = _Inputs(table, chip, generation, stack, shared)
+    inputs = _Inputs(table=table, chip=chip, generation=generation, stack=stack, shared=shared)
     either = table.converted | _find_either_unit(table, chip)
-    columns = np.atleast_2d(either).any(axis=0).nonzero()[0]
+    columns = np.flatnonzero(np.atleast_2d(either).any(axis=0))
     products_s, on_scalar_s = _compute_on_units_s(inputs, columns, xp=xp)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock_share(chip, shared)))[..., table.contractions :]
     compute_s = xp.concatenate([products_s, elementwise_s], axis=-1)
@@ -146,6 +147,8 @@ def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> Any:
     Sum over the contractions of FLOPs / peak, with a quarter of the FLOPs where Winograd's algorithms apply on
     scalar units. Traffic is left out: caches may serve any part of it.
     """
+    rows = slice(table.contractions)
+    table, chip = select_rows(table, rows), select_rows(chip, rows)
     reduced = table.winograd & chip.winograd & ~chip.tensor
     peak = chip.peak_flop_per_s * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
-    return (table.flops * table.count / peak)[..., : table.contractions].sum(axis=-1)
+    return (table.flops * table.count / peak).sum(axis=-1)

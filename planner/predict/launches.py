@@ -326,22 +326,23 @@ class Launching(Frozen):
         for op in ops:
             if op.kind not in PRODUCTS:
                 others.append(op)
-            elif op.kind is OpKind.CONV and self.xla_samples:
+            elif self.xla_samples and op.kind is OpKind.CONV:
                 first, *added = _iter_xla_convolutions(
                     op, transposed=op.layer in transposed, samples=self.xla_samples
                 )
                 yield first, [op]
                 yield from ((kernel, []) for kernel in added)
-            elif op.kind is OpKind.DEPTHWISE and self.tensorflow_samples:
+            elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:
             yield from self._iter_losses(ops)
+        apart = "softmax" in self.unfused
         for members in self._group(others):
             kernel = self._describe_group(members)
             yield kernel, members
-            if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
+            if apart and any(op.layer_bytes_max for op in members):
                 yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
 
     def _iter_losses(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:

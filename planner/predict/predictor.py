@@ -56,9 +56,10 @@ class Predictor:
     def _keep(self, what: str, *owners: object, by: tuple[object, ...] = (), compute: Callable[[], T]) -> T:
         """Return a result that is computed once for the same objects."""
         key = (what, *map(id, owners), *by)
-        if key not in self._kept:
-            self._kept[key] = (owners, compute())
-        return cast("T", self._kept[key][1])
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = (owners, compute())
+        return cast("T", found[1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
         given = execution.of_kernels

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from ..records import Frozen
 from .coefficients import (
     ERA_BEGAN,
     AcceleratorLimits,
@@ -16,6 +17,7 @@ from .coefficients import (
 from .kernel_table import CONVOLUTIONS, KernelTable, find_products
 from .measurements import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 
+T = TypeVar("T", bound=Frozen)
 NOT_ZERO_BYTES = 1e-300  # added to a sum that may be 0; it changes no other sum [bytes]
 _TINY_S = 1e-15  # keeps the gradient of 0^p finite
 
@@ -156,7 +158,7 @@ def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...
     return chosen
 
 
-def select_rows(values: Any, rows: Any) -> Any:
+def select_rows(values: T, rows: Any) -> T:
     """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
     cut = {
         name: value[..., rows]
