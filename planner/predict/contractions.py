@@ -100,14 +100,14 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
         return _compute_chosen_s(products, *fastest, xp=xp)
     named = vars(products)
     shape = xp.broadcast_shapes(*(xp.shape(value) for value in named.values()))
-    arrays = {name: xp.broadcast_to(value, shape).ravel() for name, value in named.items() if xp.ndim(value)}
-    flat = replace(products, **arrays)
+    none = xp.zeros(shape)  # to broadcast arrays in less time than by `broadcast_to`
+    flat = replace(products, **{name: (value + none).ravel() for name, value in named.items() if xp.ndim(value)})
     waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
     tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
-    whole = ~flat.may_split | (tiles >= waves * flat.cores)
-    times_s = xp.zeros(len(whole))
+    whole = (flat.may_split == 0) | (tiles >= waves * flat.cores)
     if len(whole) * len(TILES) * len(SPLITS) <= CACHED_TIMES:
         return _find_least_s(flat, SPLITS, xp=xp).reshape(shape)
+    times_s = xp.zeros(len(whole))
     for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
         rows, size = (chosen & (flat.batch > 0)).nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
         for block in (rows[first : first + size] for first in range(0, len(rows), size)):
