@@ -38,7 +38,7 @@ def concatenate_kernels(
         return np.concatenate(columns)[order]
 
     others: dict[str, Any] = {"contractions": sum(table.contractions for table in tables)}
-    others |= {"dtype": None, "dtypes": (), "dispatched": 0.0}
+    others |= {"operand": None, "operands": (), "dispatched": 0.0}
     arrays = {one.name: of_tables(one.name) for one in fields(KernelTable) if one.name not in others}
     table = KernelTable(**others, **arrays)
     limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})

@@ -22,7 +22,7 @@ from gpuplan.predict.coefficients import (
 )
 from gpuplan.predict.kernel_times import compute_kernel_parts_s
 from gpuplan.predict.measured_run import FitSample
-from gpuplan.predict.roofline import compute_step_s, count_dispatches, with_software_year
+from gpuplan.predict.roofline import compute_step_s, with_software_year
 
 from .concatenated_steps import concatenate_kernels
 from .parameter_vector import RANGES, VectorLayout, compute_bounds, compute_robust_scales, unpack_coefficients
@@ -53,7 +53,7 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     table, chip, segment = concatenate_kernels(
         [sample.table for sample in samples], [sample.chip for sample in samples]
     )
-    launches = np.array([count_dispatches(sample.table, compiled=sample.compiled) for sample in samples])
+    launches = np.array([1.0 if sample.compiled else sample.table.dispatched for sample in samples])
     input_bytes = np.array([sample.input_bytes for sample in samples])
     pressure = np.array([sample.pressure for sample in samples])
     looped = np.array([float(sample.looped) for sample in samples])

@@ -36,7 +36,9 @@ def build_run_key(m: Measurement) -> str:
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     persistent = " persistent" if has_persistent_norms(m) else ""
     fused = " flash" if m.has_fused_attention else ""
-    beside = "".join(sweep.label for sweep in list_array_sweeps(m))
+    # One kernel that adds up gradients is no part of the key.
+    sweeps = (one for one in list_array_sweeps(m) if one.name != "add" or one.each)
+    beside = "".join(f" {one.name} x{one.times:g}{' each' * one.each}" for one in sweeps)
     beside += again + fused + persistent + where
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}"
 

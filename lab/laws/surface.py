@@ -180,7 +180,7 @@ def _predict(
     workload: Workload, least: LeastWork, accelerators: Sequence[Accelerator], predictor: Predictor
 ) -> Iterator[dict[str | int, float]]:
     """Yield the values at one point of the surface for each accelerator; empty without a prediction."""
-    fresh = Predictor(predictor.coefficients, predictor.measured)  # whose cache ends with this workload
+    fresh = replace(predictor, peers={1.0: accelerators})  # whose cache ends with this workload
     sizes: dict[object, tuple[float, float, float]] = {}
     launch_s = LAUNCH_S + (0.0 if workload.compiled else DISPATCH_S)
     for accelerator in accelerators:

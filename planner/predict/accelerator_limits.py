@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from ..offers.rows import Accelerator
 from ..units import GIGA, MEGA, MIB, TERA
-from .coefficients import LAST_YEAR, AcceleratorLimits, field_names
-from .kernel_table import CONTRACTIONS, CONVOLUTIONS, SIXTEEN_BIT, KernelTable
+from .coefficients import LAST_YEAR, AcceleratorLimits
+from .kernel_table import SIXTEEN_BIT, KernelTable, Operand
+from .roofline import select_rows
 from .step_time import NoPrediction
 from .systolic_array import SHARES
 
@@ -118,28 +118,15 @@ def _cores(accelerator: Accelerator, *, peak_flop_per_s: float) -> float:
     return max(cores, peak_flop_per_s / (CORE_TFLOP_PER_S * TERA))
 
 
-V100_TENSOR_FLOP_PER_CLOCK = 1024.0  # and SM ("NVIDIA Tesla V100 GPU Architecture", 2017)
+# Of tensor units and of memory, a clock and SM ("NVIDIA Tesla V100 GPU Architecture", 2017).
+V100_TENSOR_FLOP_PER_CLOCK, V100_MEMORY_BYTES_PER_CLOCK = 1024.0, 900.0 * GIGA / (80 * 1530 * MEGA)
 
 
-def _tensor_density(accelerator: Accelerator, peak_flop_per_s: Any) -> Any:
-    """Return FLOP per clock and SM relative to a V100's tensor units; 1 for chips without SMs [-]."""
-    import numpy as np
-
-    if accelerator.kind != "gpu" or not accelerator.sms_or_cores or not accelerator.boost_mhz:
-        return np.ones_like(peak_flop_per_s)
-    clocks_per_s = accelerator.sms_or_cores * accelerator.boost_mhz * MEGA
-    return peak_flop_per_s / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
-
-
-V100_MEMORY_BYTES_PER_CLOCK = 900.0 * GIGA / (80 * 1530 * MEGA)  # and SM ("NVIDIA Tesla V100 ...", 2017)
-
-
-def _memory_density(accelerator: Accelerator) -> float:
-    """Return datasheet bytes per clock and SM relative to a V100; 1 for chips without SMs [-]."""
-    cores, clock_mhz, rate = accelerator.sms_or_cores, accelerator.boost_mhz, accelerator.memory_gb_per_s
-    if accelerator.kind != "gpu" or not cores or not clock_mhz or not rate:
-        return 1.0
-    return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
+def _core_clocks_per_s(accelerator: Accelerator) -> float:
+    """Return a GPU's multiprocessors times their boost clock; 0 for other chips and where it is unknown [1/s]."""
+    if accelerator.kind != "gpu":
+        return 0.0
+    return (accelerator.sms_or_cores or 0) * (accelerator.boost_mhz or 0.0) * MEGA
 
 
 # Power limit of a board without a power connector (PCI Express Card Electromechanical Specification).
@@ -190,13 +177,6 @@ WARP_MMA_SHARES = {"9.0": 0.63, "10.0": 0.42, "10.3": 0.42}
 WARPGROUP_SHARING = {"9.0": 2.0, "10.0": 4.0, "10.3": 4.0}
 
 
-def _sm_clocks_per_s(accelerator: Accelerator) -> float:
-    """Return streaming multiprocessors times their boost clock; 0 for chips without them [1/s]."""
-    if accelerator.kind != "gpu" or accelerator.vendor != "NVIDIA":
-        return 0.0
-    return (accelerator.sms_or_cores or 0) * (accelerator.boost_mhz or 0.0) * MEGA
-
-
 def _matmul_share(accelerator: Accelerator, dtypes: Sequence[str]) -> Any:
     """Return the measured share of the peak that large products reach, by type if types differ; 0: unknown."""
     import numpy as np
@@ -204,19 +184,23 @@ def _matmul_share(accelerator: Accelerator, dtypes: Sequence[str]) -> Any:
     if accelerator.kind == "tpu":
         return SHARES.find_products(accelerator.name)
     share, share_8bit = accelerator.matmul_share or 0.0, accelerator.fp8_matmul_share or 0.0
-    shares = [share_8bit or share if is_8bit(dtype) else share for dtype in dtypes]
+    shares = [share_8bit or share if dtype == "int8" or dtype.startswith("float8") else share for dtype in dtypes]
     return share if len(set(shares)) < 2 and share in shares else np.array(shares)
-
-
-def is_8bit(dtype: str) -> bool:
-    """Return True for the operand types of quantized products."""
-    return dtype == "int8" or dtype.startswith("float8")
 
 
 def compute_limits(
     accelerator: Accelerator, *, table: KernelTable, precision: str
 ) -> AcceleratorLimits | NoPrediction:
-    """Return the limits of an accelerator for each kernel, or the reason if data is missing.
+    """Return the limits of an accelerator for each kernel, see `find_limits`."""
+    limits = find_limits(accelerator, table.operands, precision=precision)
+    return limits if isinstance(limits, NoPrediction) else select_rows(limits, table.operand)
+
+
+@lru_cache(maxsize=1024)
+def find_limits(
+    accelerator: Accelerator, operands: tuple[Operand, ...], *, precision: str
+) -> AcceleratorLimits | NoPrediction:
+    """Return the limits of an accelerator for each kind of operand, or the reason if data is missing.
 
     Args:
         precision: Precision of the workload; `tf32` runs float32 products on tensor cores, `tf32_convolutions`
@@ -226,43 +210,28 @@ def compute_limits(
 
     if accelerator.memory_gb_per_s is None:
         return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
-    limits = _find_limits(accelerator, table.dtypes, tf32=precision == "tf32")
-    if isinstance(limits, NoPrediction):
-        return limits
-    named = {name: getattr(limits, name) for name in field_names(AcceleratorLimits)}
-    by_kernel = {name: value[table.dtype] for name, value in named.items() if getattr(value, "ndim", 0)}
-    if precision == "tf32_convolutions":
-        in_tf32, convolves = _find_limits(accelerator, table.dtypes, tf32=True), table.category < len(CONVOLUTIONS)
-        for name in ("peak_flop_per_s", "winograd", "tensor", "pairs", "tensor_density"):
-            by_kernel[name] = np.where(convolves, getattr(in_tf32, name)[table.dtype], by_kernel[name])
-    by_kernel["tensor"] &= table.category < len(CONTRACTIONS)
-    return AcceleratorLimits(**{**named, **by_kernel})
-
-
-@lru_cache(maxsize=1024)
-def _find_limits(
-    accelerator: Accelerator, dtypes: tuple[str, ...], *, tf32: bool
-) -> AcceleratorLimits | NoPrediction:
-    """Return the limits of an accelerator for each operand type, or the reason if a peak is missing."""
-    import numpy as np
-
-    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=tf32) for dtype in dtypes]
+    dtypes = [dtype for dtype, _ in operands]
+    in_tf32 = [precision == "tf32" or (precision in TF32 and use == "convolution") for _, use in operands]
+    peaks = [peak_tflop_per_s(accelerator, dtype, tf32=tf32) for dtype, tf32 in zip(dtypes, in_tf32, strict=True)]
     for dtype, (peak, _) in zip(dtypes, peaks, strict=True):
         if peak is None and dtype in (*SIXTEEN_BIT, "float32", "float64"):
             return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
     matrix = accelerator.bf16_tensor_tflop_per_s or max(peak or 0.0 for peak, _ in peaks)
     vector = accelerator.fp32_tflop_per_s or matrix * VECTOR_SHARE
+    bytes_per_s, clocks_per_s = accelerator.memory_gb_per_s * GIGA, _core_clocks_per_s(accelerator)
     attainable = np.array([(peak or vector) * TERA for peak, _ in peaks])
     units = [(dtype, tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)]
     return AcceleratorLimits(
         peak_flop_per_s=attainable,
         winograd=np.array([_has_winograd(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
-        tensor=np.array([tensor for _, tensor in units]),
+        tensor=np.array([tensor and use != "" for (_, tensor), (_, use) in zip(units, operands, strict=True)]),
         pairs=np.array([_takes_pairs(accelerator, dtype, tensor=tensor) for dtype, tensor in units]),
-        tensor_density=_tensor_density(accelerator, attainable),
-        memory_density=_memory_density(accelerator),
+        tensor_density=attainable / clocks_per_s / V100_TENSOR_FLOP_PER_CLOCK
+        if clocks_per_s
+        else np.ones(len(dtypes)),
+        memory_density=bytes_per_s / clocks_per_s / V100_MEMORY_BYTES_PER_CLOCK if clocks_per_s else 1.0,
         vector_flop_per_s=vector * TERA,
-        memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
+        memory_bytes_per_s=bytes_per_s,
         cores=_cores(accelerator, peak_flop_per_s=attainable.max()),
         clock_ratio=_clock_ratio(accelerator),
         matmul_share=_matmul_share(accelerator, dtypes),
@@ -270,7 +239,7 @@ def _find_limits(
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
         lanes=(accelerator.array_lanes or USUAL_LANES) if accelerator.kind == "tpu" else 0,
-        sm_clocks_per_s=_sm_clocks_per_s(accelerator),
+        sm_clocks_per_s=clocks_per_s if accelerator.vendor == "NVIDIA" else 0.0,
         warp_mma_share=WARP_MMA_SHARES.get(accelerator.compute_capability or "", 1.0),
         warpgroup_sharing=WARPGROUP_SHARING.get(accelerator.compute_capability or "", 1.0),
     )

@@ -23,7 +23,7 @@ from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
     from ..workload.ops import Op
-    from .kernel_table import Kernel
+    from .kernel_table import Kernel, KernelTable
 
 
 LAYERS_KEPT = 24  # other layers are merged
@@ -68,8 +68,12 @@ def break_down_step(
     """
     execution = find_keras_execution(workload, accelerator)
     pairs = execution.group_ops(execution.select_ops(workload))
-    busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients)
-    dtype = _product_type(kernel for kernel, _ in pairs)
+    table = execution.build_table(kernel for kernel, _ in pairs)
+    busy_s = _busy_s(table, workload, accelerator, coefficients)
+    flops: dict[str, float] = {"float32": 0.0}
+    for kernel, _ in pairs:
+        flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + kernel.flops * kernel.count
+    dtype = max(flops, key=lambda name: flops[name])
     precision = find_execution_precision(workload, accelerator)
     peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32")
     if busy_s is None or peak is None or accelerator.memory_gb_per_s is None:
@@ -96,13 +100,12 @@ def break_down_step(
 
 
 def _busy_s(
-    kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
+    table: KernelTable, workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
-    """Return the time of each kernel without its launch gap; None if limits are unknown [s]."""
-    table = find_keras_execution(workload, accelerator).build_table(kernels)
+    """Return the time of each kernel without its launch gap; None without limits or kernels [s]."""
     precision = find_execution_precision(workload, accelerator)
     given = place_step(table, accelerator, precision=precision, compiled=workload.compiled, input_bytes=0.0)
-    if isinstance(given, NoPrediction) or not kernels:
+    if isinstance(given, NoPrediction) or not len(table.count):
         return None
     launch_s, total, _, _ = compute_kernel_times_s([given], stack_records([given.chip]), coefficients)
     return list((total - launch_s * table.count)[0].tolist())
@@ -140,14 +143,6 @@ def _longest(parts: tuple[BreakdownRow, ...]) -> tuple[BreakdownRow, ...]:
         return parts
     together = _summed((OTHER_LAYERS, (one.time_s, one.flops, one.bytes_moved)) for one in rest)
     return (*parts[:LAYERS_KEPT], *together)
-
-
-def _product_type(kernels: Iterable[Kernel]) -> str:
-    """Return the operand type with the most FLOPs; float32 if there are none."""
-    flops: dict[str, float] = {"float32": 0.0}
-    for kernel in kernels:
-        flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + kernel.flops * kernel.count
-    return max(flops, key=lambda dtype: flops[dtype])
 
 
 def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: float = 1.0) -> float | None:

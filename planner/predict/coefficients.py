@@ -154,9 +154,6 @@ def read_fitted(name: str, path: Path | None, build: Callable[[Any], T], *, what
     """Read what was fitted: a packaged file, or another one that `python -m lab calibrate` wrote.
 
     Args:
-        name: Packaged file.
-        path: The other file; None for the packaged one.
-        build: Function of the file's JSON.
         what: Content of the file, for an error.
 
     Raises:

@@ -20,6 +20,7 @@ from .data_parallel import (
     ParallelCoefficients,
     compute_waiting_s,
     load_parallel_coefficients,
+    ratio_scale,
 )
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, exposed_s, find_slowest_link
 from .sharding import Sharding, format_place
@@ -276,7 +277,7 @@ def extend_step(single: StepTime, link_s: float, *, parallel: ParallelCoefficien
     one, parts = single.time_s, {**single.parts_s, "link": single.parts_s.get("link", 0.0) + link_s}
     mid = one.mid + link_s
     # The interval around a product of two independent factors: log widths add up as squares.
-    shortest, longest = parallel.ends(mid / one.mid)
+    shortest, longest = (end * ratio_scale(mid / one.mid) for end in parallel.interval)
     below = math.hypot(math.log(one.mid / one.low), min(shortest, 0.0))
     above = math.hypot(math.log(one.high / one.mid), max(longest, 0.0))
     return StepTime(

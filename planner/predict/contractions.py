@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from ..records import Frozen
 from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
-from .fused_attention import compute_attention_s, find_attention_kernels
-from .kernel_table import CATEGORIES, KernelTable, find_products
+from .fused_attention import BACKWARD, FORWARD, compute_attention_s
+from .kernel_table import CATEGORIES, DEPTHWISE, KernelTable, find_products
 from .roofline import (
     clock_share,
     compute_bandwidth_bytes_per_s,
-    find_positions,
     find_sharpness,
     select_by_category,
     select_rows,
@@ -75,62 +74,45 @@ def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: An
         rows, columns: r, c, size of an output tile [-].
         splits: s, parts of the k loop [-].
     """
-    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
-    return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
-
-
-def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> tuple[Any, Any, Any]:
-    """Return the times of arithmetic and of waiting [s], and the relative cost of the split [-]."""
+    of = products
     waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * splits
     waves = xp.maximum(waves + of.quantization * (xp.ceil(waves) - waves), 1.0)
     k_steps = xp.ceil(of.k / (splits * of.k_step))
     flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
     busy_s = waves * k_steps * (rows * columns * of.k_step * 2.0 / flop_per_s)
     waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * (k_steps * of.step_latency_s)
-    return busy_s, waiting_s, 1.0 + of.split_cost * xp.log2(splits)
+    longest_s = soft_max(busy_s, waiting_s, sharpness=of.sharpness, xp=xp)
+    return longest_s * (1.0 + of.split_cost * xp.log2(splits))
 
 
 def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
 
     A split with v >= T is never the fastest: it takes 1 + 2 split_cost times as long or longer, and what the last
-    wave of the whole product adds is less than q / T of it.
+    wave of the whole product adds is less than q / T of it. Gradients follow the chosen tiling alone.
     """
     if xp.__name__ != "numpy":
-        return _compute_chosen_s(products, *_find_fastest(products, SPLITS, xp=xp)[1], xp=xp)
-    named = [(one.name, getattr(products, one.name)) for one in fields(products)]
-    shape = xp.broadcast_shapes(*(xp.shape(value) for _, value in named))
-    arrays = ((name, xp.broadcast_to(value, shape)) for name, value in named if xp.ndim(value))
-    flat = replace(products, **{name: value.ravel() for name, value in arrays})
+        rows, columns = (xp.asarray(sizes, float).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
+        parts = xp.asarray(SPLITS, float).reshape((-1, 1))
+        times_s = tiling_s(products, rows=rows, columns=columns, splits=parts, xp=xp)
+        times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
+        fastest = divmod(times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0), len(SPLITS))
+        return _compute_chosen_s(products, *fastest, xp=xp)
+    named = vars(products)
+    shape = xp.broadcast_shapes(*(xp.shape(value) for value in named.values()))
+    none = xp.zeros(shape)  # to broadcast arrays in less time than by `broadcast_to`
+    flat = replace(products, **{name: (value + none).ravel() for name, value in named.items() if xp.ndim(value)})
     waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
     tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
-    whole = ~flat.may_split | (tiles >= waves * flat.cores)
+    whole = (flat.may_split == 0) | (tiles >= waves * flat.cores)
+    if len(whole) * len(TILES) * len(SPLITS) <= CACHED_TIMES:
+        return _find_least_s(flat, SPLITS, xp=xp).reshape(shape)
     times_s = xp.zeros(len(whole))
     for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
-        rows, size = chosen.nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
+        rows, size = (chosen & (flat.batch > 0)).nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
         for block in (rows[first : first + size] for first in range(0, len(rows), size)):
             times_s[block] = _find_least_s(select_rows(flat, block), splits, xp=xp)
     return times_s.reshape(shape)
-
-
-def _find_fastest(
-    products: Products, splits: Sequence[int], *, sharp: bool = False, xp: Any
-) -> tuple[Any, tuple[Any, Any]]:
-    """Return the times of all tilings, array of [tilings, products] [s], and tile and split of the fastest.
-
-    Gradients follow the chosen tiling alone.
-    """
-    dtype = xp.float32 if sharp else float
-    rows, columns = (xp.asarray(sizes, dtype).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
-    parts = xp.asarray(splits, dtype).reshape((-1, 1))
-    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, parts, xp=xp)
-    if sharp:
-        times_s = xp.maximum(busy_s, waiting_s) * cost
-    else:
-        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
-    times_s += xp.where(products.may_split | (parts == 1), 0.0, NEVER_S)
-    times_s = times_s.reshape((-1, times_s.shape[-1]))
-    return times_s, divmod(times_s.argmin(axis=0), len(splits))
 
 
 def _compute_chosen_s(products: Products, tile: Any, split: Any, *, xp: Any) -> Any:
@@ -145,15 +127,35 @@ def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
     The smooth maximum of two times is never below the sharp one, which is computed first: tilings that it shows to
     be slower than another are left out.
     """
-    named = ((one.name, getattr(products, one.name)) for one in fields(products))
-    single = Products(**{name: xp.asarray(value, xp.float32) for name, value in named})
-    single = replace(single, may_split=products.may_split)
-    sharp_s, fastest = _find_fastest(single, splits, sharp=True, xp=xp)
-    least_s = _compute_chosen_s(products, *fastest, xp=xp)
+    single = {name: xp.asarray(value, xp.float32) for name, value in vars(products).items()}
+    sharp_s = _compute_sharp_s(Products(**single), splits, xp=xp)
+    fastest = sharp_s.argmin(axis=0)
+    least_s = _compute_chosen_s(products, *divmod(fastest, len(splits)), xp=xp)
+    sharp_s[fastest, range(len(fastest))] = NEVER_S
     tiling, product = divmod((sharp_s <= least_s * ROUNDED).ravel().nonzero()[0], len(least_s))
     chosen = divmod(tiling, len(splits))
     xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(products, product), *chosen, xp=xp))
     return least_s
+
+
+def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
+    """Return `tiling_s` with a sharp maximum, in single precision, array of [tilings, products] [s].
+
+    With v, l, L and T as there, and one wave's time b for a step of the k loop: l max(w b, w L / T, L).
+    """
+    rows, columns = (xp.asarray(sizes, xp.float32).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
+    parts = xp.asarray(splits, xp.float32).reshape((-1, 1))
+    flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
+    wave_s = xp.maximum(rows * columns * (of.k_step * 2) / flop_per_s, of.step_latency_s / TILES_PER_CORE)
+    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * parts
+    times_s = of.quantization * xp.ceil(waves)
+    waves *= 1 - of.quantization
+    times_s += waves
+    times_s *= wave_s
+    xp.maximum(times_s, xp.maximum(wave_s, of.step_latency_s), out=times_s)
+    k_steps = xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
+    times_s *= xp.where((of.may_split > 0) | (parts == 1), k_steps, NEVER_S)
+    return times_s.reshape((len(TILES) * len(splits), -1))
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
@@ -167,7 +169,6 @@ def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
 K_STEP, K_STEP_TENSOR = 8.0, 32.0
 _SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot", "dot", "dot")  # of `CONTRACTIONS`
-_DEPTHWISE = CATEGORIES.index("depthwise")
 # cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 # Rate of products on tensor units of Hopper and later whose rows do not fill 16 bytes, relative to others: padding
@@ -183,7 +184,7 @@ def _compute_scalar_share(
     share = select_by_category(generation, _SCALAR_SHARES, table.category, xp)
     # The gradient of a depthwise filter: see `name_rate`.
     of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
-    filter_gradient = (table.category == _DEPTHWISE) & of_filter
+    filter_gradient = (table.category == DEPTHWISE) & of_filter
     share = xp.where(filter_gradient, generation.depthwise_wgrad, share)
     share = xp.where(table.of_product > 0.0, generation.dot * table.of_product, share) * stack.contraction
     return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
@@ -198,16 +199,15 @@ def compute_contraction_s(
     *,
     xp: Any,
 ) -> Any:
-    """Return the time of one launch of each contraction without memory traffic [s], array of [table.contractions].
+    """Return the time of one launch of each contraction without memory traffic [s], array of [kernels].
 
     The sum of the arithmetic by the best tiling and of Winograd's or Fourier transforms, or the arithmetic of a
     depthwise convolution. Fused attention without tensor units, and on chips other than NVIDIA's, is timed as a
     matrix product of its size.
+
+    Args:
+        table: Contractions only.
     """
-    rows = slice(table.contractions)
-    table, chip, generation, stack, shared = (
-        select_rows(c, rows) for c in (table, chip, generation, stack, shared)
-    )
     is_dot = find_products(table.category)
     scalar = _compute_scalar_share(table, generation, stack, xp=xp)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
@@ -230,7 +230,7 @@ def compute_contraction_s(
         m=table.m,
         n=table.n,
         k=table.k,
-        batch=table.batch,
+        batch=xp.where(table.category == DEPTHWISE, 0.0, table.batch),  # no products of them are timed
         cores=chip.cores,
         core_flop_per_s=attainable_flop_per_s / chip.cores,
         k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
@@ -257,7 +257,7 @@ def compute_contraction_s(
         xp=xp,
         bandwidth_bytes_per_s=compute_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
-    products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+    products_s = xp.where(table.category == DEPTHWISE, sliding_s, tiled_s + around_s)
     return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)
 
 
@@ -265,7 +265,7 @@ def _replace_attention_s(
     products_s: Any, table: KernelTable, chip: AcceleratorLimits, *, clock: Any, xp: Any
 ) -> Any:
     """Return the times of contractions [s] with those of fused attention in the place of products of its size."""
-    rows = find_attention_kernels(table)
+    rows = (table.category == FORWARD) | (table.category == BACKWARD)
     if not rows.any():
         return products_s
     chosen = rows.nonzero()[0]
@@ -275,5 +275,6 @@ def _replace_attention_s(
         clock=clock[..., chosen] if xp.ndim(clock) and clock.shape[-1] > 1 else clock,
         xp=xp,
     )
+    place = chosen.searchsorted(range(len(rows))).clip(max=len(chosen) - 1)
     modelled = rows & chip.tensor & (chip.sm_clocks_per_s > 0)
-    return xp.where(modelled, attention_s[..., find_positions(rows)], products_s)
+    return xp.where(modelled, attention_s[..., place], products_s)

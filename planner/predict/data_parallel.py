@@ -59,11 +59,6 @@ class ParallelCoefficients(Frozen):
         """Return a fitted method; unknown ones behave as the mean."""
         return self.methods.get(name, self.methods[ANY_METHOD])
 
-    def ends(self, ratio: float) -> tuple[float, float]:
-        """Return the ends of the interval of log(measured / predicted) at a predicted ratio of both steps."""
-        scale = ratio_scale(ratio)
-        return self.interval[0] * scale, self.interval[1] * scale
-
 
 @cache
 def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCoefficients]:

@@ -48,13 +48,6 @@ class ArraySweep(NamedTuple):
     each: bool = False  # whether there is a kernel for each variable; otherwise one sweeps over all
     inputs: bool = False  # whether it is over the batch; otherwise over gradients or weights
 
-    @property
-    def label(self) -> str:
-        """Part of a run's key for this sweep; empty for one kernel that adds up gradients."""
-        if self.name == "add" and not self.each:
-            return ""
-        return f" {self.name} x{self.times:g}" + " each" * self.each
-
 
 def list_array_sweeps(m: Measurement) -> tuple[ArraySweep, ...]:
     """Return the operations on gradients, weights and the batch that are not part of Keras's step.
@@ -231,12 +224,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
 
 
 def find_measured_execution(m: Measurement, accelerator: Accelerator | None = None) -> Execution:
-    """Return the execution of a published measurement.
-
-    Args:
-        m: Published measurement.
-        accelerator: Row of the catalog; None: layout conversions and kernels of rows are left out.
-    """
+    """Return the execution of a published measurement; no conversions and kernels of rows for no accelerator."""
     return Execution(
         compiled=m.compiled,
         cudnn_layers=find_cudnn_layers(m),

@@ -16,7 +16,7 @@ from .kernel_table import ATTENTION_PASSES, CATEGORIES, FUSED_KERNELS, KernelTab
 
 # Sides of the blocks of scores that a kernel computes whole, along queries and keys (backward: keys and queries).
 ROWS, COLUMNS = 128.0, 64.0
-_FORWARD, _BACKWARD = (CATEGORIES.index(name) for name in ATTENTION_PASSES)
+FORWARD, BACKWARD = (CATEGORIES.index(name) for name in ATTENTION_PASSES)
 # An SM has 16 special function units, which compute exponentials, since compute capability 5 (CUDA C++ Programming
 # Guide, "Arithmetic Instructions": throughput of native instructions), and reads 128 bytes a clock from shared
 # memory (ibid., "Shared Memory", 32 banks of 4 bytes).
@@ -52,11 +52,6 @@ class AttentionCoefficients(Frozen):
 ATTENTION = AttentionCoefficients()
 
 
-def find_attention_kernels(table: KernelTable) -> Any:
-    """Return the mask of the kernels that are one pass of fused attention, array of [kernels]."""
-    return (table.category == _FORWARD) | (table.category == _BACKWARD)
-
-
 def compute_attention_s(
     table: KernelTable,
     chip: AcceleratorLimits,
@@ -90,7 +85,7 @@ def compute_attention_s(
         clock: Clock under load relative to the boost clock [-].
     """
     own = coefficients
-    backward = table.category == _BACKWARD
+    backward = table.category == BACKWARD
     products = xp.where(backward, BACKWARD_PRODUCTS, FORWARD_PRODUCTS)
     # m and k / products are the lengths on both sides of the scores; a causal kernel computes a share of the rest.
     rows = xp.maximum(table.m, 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..records import Frozen
 from ..units import Interval
-from .kernel_table import CATEGORIES, CONTRACTIONS, find_products
+from .kernel_table import CONTRACTIONS, DEPTHWISE, find_products
 from .measurements import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 
 
@@ -22,25 +22,27 @@ class TimeBreakdown(NamedTuple):
     depthwise: float = 0.0  # the part of convolutions that is depthwise, or grouped and computed alike
 
 
-def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
-    """Return the time breakdown of a step.
+def compute_time_breakdowns(category: Any, kernels_s: Any, steps_s: Any) -> list[TimeBreakdown]:
+    """Return the time breakdowns of steps with the same kernels.
 
     Args:
-        category: Category of each kernel as index into `kernels.table.CATEGORIES`, array of [kernels].
-        kernels_s: Total time of all launches of each kernel, array of [kernels] [s].
-        step_s: Time of the step [s].
+        category: Category of each kernel as index into `CATEGORIES`, array of [kernels].
+        kernels_s: Total time of all launches of each kernel, array of [steps, kernels] [s].
+        steps_s: Time of each step, array of [steps] [s].
     """
+    import numpy as np
+
     is_rest = category >= len(CONTRACTIONS)
     is_product = find_products(category)
-    of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
-    all_s = max(step_s, sum(of_device_s))
-    convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
-    waiting = 1.0 - sum(of_device_s) / all_s
-    depthwise = float(kernels_s[category == _DEPTHWISE].sum()) / all_s
-    return TimeBreakdown(convolutions, products, traffic, waiting=waiting, depthwise=depthwise)
+    kinds = np.array([~is_product & ~is_rest, is_product, is_rest, category == DEPTHWISE], float)
+    parts_s = kinds @ kernels_s.T
+    device_s = parts_s[:3].sum(axis=0)
+    all_s = np.maximum(steps_s, device_s)
+    convolutions, products, traffic, depthwise = parts_s / all_s
+    columns = (convolutions, products, traffic, 1.0 - device_s / all_s, depthwise)
+    return [TimeBreakdown(*shares) for shares in np.stack(columns, axis=1).tolist()]
 
 
-_DEPTHWISE = CATEGORIES.index("depthwise")
 # Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
 FEATURES = (
     "tensor convolutions",
@@ -68,12 +70,7 @@ WIDEST = 3.0
 
 
 def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
-    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
-
-    Args:
-        mid_s: Central estimate [s].
-        log_low, log_high: Bounds of log(measured / predicted) [-].
-    """
+    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid [s]."""
     return Interval(low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0)))
 
 
@@ -94,17 +91,10 @@ def compute_features(
     """Return the features of a modelled step, by name [-].
 
     Args:
-        breakdown: Shares of its time.
-        on_tensor_units: Whether its products run on tensor units.
-        mode: `train` or `infer`.
         compiled: Whether it is one program.
-        step_s: Its predicted time [s].
-        chip_year: When the chip came out [years].
-        is_chip_measured: Whether the fit knows steps on the chip.
-        is_stack_measured: Whether the fit knows steps, or for inference calls, of the stack.
-        software_year: When the framework was released [years].
-        is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
-        is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
+        chip_year, software_year: When the chip came out, and when the framework was released [years].
+        is_chip_measured, is_stack_measured, is_publisher_known, is_vendor_measured: Whether the fit knows steps of
+            the same one; the publisher never for a user's own.
     """
     unit = "tensor" if on_tensor_units else "scalar"
     found = dict.fromkeys(FEATURES, 0.0)
@@ -143,8 +133,6 @@ class IntervalModel(Frozen):
         """Return the 80 % interval around a predicted time.
 
         Args:
-            mid_s: Predicted time [s].
-            features: See `compute_features`.
             bound_s: Physical bound of the time, below which the interval does not reach [s].
             widest: Largest ratio of high to low [-].
         """

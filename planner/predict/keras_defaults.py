@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
-from ..workload.ops import OpKind
 from .accelerator_limits import runs_tf32_by_default
-from .kernel_table import SIXTEEN_BIT
+from .kernel_table import SIXTEEN_BIT, WIDE
 from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
 
 # cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
@@ -17,7 +16,6 @@ LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 ALIGNED = 8  # elements of 16 bits in 16 bytes
-WIDE = 1024  # columns of products that the note on alignment is about
 
 
 class AttentionChoice(NamedTuple):
@@ -65,29 +63,24 @@ def _refuse_call(call: AttentionCall, accelerator: Accelerator) -> str:
     """Return why a call is not fused; empty if it is."""
     if call.wanted is False:
         return "`flash_attention` is False"
-    rules = _list_tpu_rules(call) if accelerator.kind == "tpu" else _list_cudnn_rules(call, accelerator)
-    return next((reason for met, reason in rules if not met), "")
-
-
-def _list_tpu_rules(call: AttentionCall) -> list[tuple[bool, str]]:
-    masked = call.mask or call.causal or call.bias
-    blocks = call.queries % SPLASH_BLOCK == 0 and call.keys == call.queries
-    return [
-        (not masked, "in a compiled step, splash attention takes no mask (Keras 3.15)"),
-        (blocks, f"splash attention needs sequences in multiples of {SPLASH_BLOCK}"),
-    ]
-
-
-def _list_cudnn_rules(call: AttentionCall, accelerator: Accelerator) -> list[tuple[bool, str]]:
+    if accelerator.kind == "tpu":
+        masked = call.mask or call.causal or call.bias
+        blocks = call.queries % SPLASH_BLOCK == 0 and call.keys == call.queries
+        rules = [
+            (not masked, "in a compiled step, splash attention takes no mask (Keras 3.15)"),
+            (blocks, f"splash attention needs sequences in multiples of {SPLASH_BLOCK}"),
+        ]
+        return next((reason for met, reason in rules if not met), "")
     hopper = float(accelerator.compute_capability or 0.0) >= HOPPER
     largest = LARGEST_HEAD_HOPPER if hopper else LARGEST_HEAD
     sized = call.head_size <= largest and call.head_size % HEAD_MULTIPLE == 0
     even = call.queries % 2 == 0 and call.keys % 2 == 0
-    return [
+    rules = [
         (call.dtype in SIXTEEN_BIT, f"cuDNN's kernel needs float16 or bfloat16, not {call.dtype}"),
         (sized, f"cuDNN's kernel needs heads of at most {largest} features in multiples of {HEAD_MULTIPLE}"),
         (even or not call.bias, "cuDNN's kernel with a bias needs even lengths"),
     ]
+    return next((reason for met, reason in rules if not met), "")
 
 
 def select_executed_workload(workload: Workload, accelerator: Accelerator) -> Workload:
@@ -118,33 +111,20 @@ def describe_tf32(workload: Workload, accelerator: Accelerator) -> str:
     return f"float32 {what} in TF32, the default here"
 
 
-def _is_launched_by_torch(workload: Workload) -> bool:
-    """Return True for Keras on PyTorch without a compiler."""
-    return workload.backend == "torch" and not workload.compiled
+def list_torch_notes(workload: Workload) -> tuple[str, ...]:
+    """Return notes on memory and host times of Keras on PyTorch without a compiler; none for other steps.
 
-
-def describe_composed_normalization(workload: Workload) -> str:
-    """Return a note on the memory of batch normalization that Keras on PyTorch composes; empty without one.
-
-    Its gradient keeps float32 arrays that one kernel would not (keras/src/backend/torch/nn.py, Keras 3.15). Of
-    three such steps on an H200, predictions were 0.25 to 0.46 of the peak
-    (profiles/measured/nvidia-h200-torch.json).
+    The gradient of batch normalization, which Keras composes, keeps float32 arrays that one kernel would not
+    (keras/src/backend/torch/nn.py, Keras 3.15). Of three such steps on an H200, predictions were 0.25 to 0.46 of
+    the peak (profiles/measured/nvidia-h200-torch.json).
     """
-    if not _is_launched_by_torch(workload):
-        return ""
+    if workload.backend != "torch" or workload.compiled:
+        return ()
+    host = "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"
     if not any(op.composed == "torch" and op.phase == "backward" for op in workload.ops):
-        return ""
-    return (
-        "memory of Keras's batch normalization on PyTorch is counted too low: such steps needed two to four times"
-        " as much"
-    )
-
-
-def describe_torch_host(workload: Workload) -> str:
-    """Return a note on where the host times of Keras on PyTorch come from; empty for other steps."""
-    if not _is_launched_by_torch(workload):
-        return ""
-    return "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"
+        return (host,)
+    memory = "memory of Keras's batch normalization on PyTorch is counted too low"
+    return f"{memory}: such steps needed two to four times as much", host
 
 
 def describe_float8(workload: Workload) -> str:
@@ -165,14 +145,8 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
     """
     if not is_nvidia_since(accelerator, HOPPER):
         return ""
-    columns = max(
-        (
-            op.n
-            for op in workload.ops
-            if op.n >= WIDE and op.n % ALIGNED and op.kind is OpKind.DOT and op.dtype in SIXTEEN_BIT
-        ),
-        default=0,
-    )
+    wide = (n for dtype, n in workload.product_columns if n >= WIDE and dtype in SIXTEEN_BIT)
+    columns = max((n for n in wide if n % ALIGNED), default=0)
     if not columns:
         return ""
     padded = -(-columns // ALIGNED) * ALIGNED
@@ -187,8 +161,7 @@ def list_execution_notes(workload: Workload, accelerator: Accelerator) -> tuple[
     return (
         describe_tf32(workload, accelerator),
         describe_float8(workload),
-        describe_composed_normalization(workload),
-        describe_torch_host(workload),
+        *list_torch_notes(workload),
         describe_unaligned_products(workload, accelerator),
         choose_attention(workload, accelerator).note,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
+
+from ..records import Frozen
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
@@ -17,6 +19,19 @@ FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _CODES = {name: code for code, name in enumerate(CATEGORIES)}
+DEPTHWISE = _CODES["depthwise"]
+_USES = (
+    dict.fromkeys(CATEGORIES, "")
+    | dict.fromkeys(CONTRACTIONS, "product")
+    | dict.fromkeys(CONVOLUTIONS, "convolution")
+)
+
+
+class Operand(NamedTuple):
+    """What determines the units that compute a kernel."""
+
+    dtype: str
+    use: str  # `convolution` of whole channels, other `product`, or empty
 
 
 class Kernel(NamedTuple):
@@ -41,11 +56,10 @@ class Kernel(NamedTuple):
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTable:
+class KernelTable(Frozen):
     """Kernels as arrays of one length [kernels], contractions first.
 
-    `category`, `dtype` and `attention_kernel` are codes into `CATEGORIES`, `dtypes` and `FUSED_KERNELS`;
+    `category`, `operand` and `attention_kernel` are codes into `CATEGORIES`, `operands` and `FUSED_KERNELS`;
     `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
     `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
     what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
@@ -55,8 +69,8 @@ class KernelTable:
     contractions: int
 
     category: Any
-    dtype: Any
-    dtypes: tuple[str, ...]
+    operand: Any
+    operands: tuple[Operand, ...]
     count: Any
     flops: Any
     bytes_moved: Any
@@ -75,8 +89,22 @@ class KernelTable:
     @property
     def contents(self) -> tuple[object, ...]:
         """Values of all fields, which are equal for equal tables."""
-        values = (getattr(self, one.name) for one in fields(self))
-        return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in values)
+        return tuple(value.tobytes() if hasattr(value, "tobytes") else value for value in vars(self).values())
+
+    def lay_out(self, converted: Collection[str], attention_kernel: FusedKernel) -> KernelTable:
+        """Return the same kernels with other layouts and another kernel of attention.
+
+        Args:
+            converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        """
+        import numpy as np
+
+        first = np.array([dtype in converted for dtype, _ in self.operands], dtype=bool)
+        return replace(
+            self,
+            channels_first=(self.category < len(_SLIDING)) & first[self.operand],
+            attention_kernel=np.full(len(self.category), FUSED_KERNELS.index(attention_kernel)),
+        )
 
     @property
     def converted(self) -> Any:
@@ -98,7 +126,7 @@ def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     for kernel in kernels:
         key = kernel[:-1]  # all but the count
         counts[key] = counts.get(key, 0) + kernel.count
-    return tuple(Kernel._make((*key, count)) for key, count in counts.items())
+    return tuple([Kernel._make((*key, count)) for key, count in counts.items()])
 
 
 def build_kernel_table(
@@ -111,35 +139,36 @@ def build_kernel_table(
     """Return the kernels as NumPy arrays.
 
     Args:
-        converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        converted, attention_kernel: See `KernelTable.lay_out`.
         rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
     """
     import numpy as np
 
     rows = sorted(kernels, key=lambda kernel: _CODES[kernel.category] >= len(CONTRACTIONS))
     columns = dict(zip(Kernel._fields, zip(*rows, strict=True), strict=True)) if rows else {}
-    types = columns.get("dtype", ())
-    dtypes = tuple(sorted(set(types)))
+    names = columns.get("category", ())
+    uses = [*zip(columns.get("dtype", ()), map(_USES.__getitem__, names), strict=True)]
+    codes = {use: code for code, use in enumerate(sorted(set(uses)))}
 
     def column(name: str, dtype: type = float) -> Any:
         return np.array(columns.get(name, ()), dtype=dtype)
 
-    category = np.array([_CODES[name] for name in columns.get("category", ())], dtype=int)
-    dtype = np.array([dtypes.index(name) for name in types], dtype=int)
-    first = np.array([name in converted for name in dtypes], dtype=bool)
-    return KernelTable(
+    category = np.array([_CODES[name] for name in names], dtype=int)
+    operand = np.array([codes[use] for use in uses], dtype=int)
+    table = KernelTable(
         contractions=int((category < len(CONTRACTIONS)).sum()),
         category=category,
-        dtype=dtype,
-        dtypes=dtypes,
+        operand=operand,
+        operands=tuple(Operand(*use) for use in codes),
         **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
         **{name: column(name, bool) for name in ("winograd", "serial")},
         unaligned=np.array(find_unaligned(rows), dtype=bool),
-        channels_first=(category < len(_SLIDING)) & first[dtype],
-        attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
+        channels_first=None,
+        attention_kernel=None,
         of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
+    return table.lay_out(converted, attention_kernel)
 
 
 def name_rate(kernel: Kernel) -> str:

@@ -120,7 +120,11 @@ def _all_steps(product: Op, steps: int) -> Op:
 
 
 _IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
-_CATEGORY_OF = {OpKind.POOL: "pool"} | dict.fromkeys(_IRREGULAR, "irregular")
+_CATEGORY_OF = (
+    dict.fromkeys(OpKind, "stream")
+    | {kind: kind.value for kind in (*PRODUCTS, OpKind.POOL)}
+    | dict.fromkeys(_IRREGULAR, "irregular")
+)
 UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
 # `Op.composed` of batch normalization, the call that Keras on PyTorch composes.
@@ -150,11 +154,10 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
 
 def _category(op: Op) -> str:
-    if op.kind not in PRODUCTS:
-        return _CATEGORY_OF.get(op.kind, "stream")
+    found = _CATEGORY_OF[op.kind]
     if op.kind is OpKind.CONV:
         return f"conv_{op.variant or 'fprop'}"
-    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else op.kind.value
+    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else found
 
 
 # cuDNN has Winograd's algorithms for these: WINOGRAD takes filters of 3x3
@@ -265,7 +268,6 @@ def iter_token_softmax(loss: Op, logits: Op, *, samples: int, trains: bool) -> I
         loss: Forward pass of a loss that looks for the largest value of each row.
         logits: Product whose columns are the classes.
         samples: Of a step; each has several positions where classes are moved [-].
-        trains: Whether there is a backward pass.
     """
     classes, positions = logits.n, logits.m * logits.batch / samples
     if positions < 2:
@@ -302,7 +304,14 @@ class Launching(Frozen):
         launched = (kernel for kernel, _ in self._iter_launches(dispatched))
         inner = (kernel._replace(streamed=True) for kernel, _ in self._iter_launches(streamed))
         primitives = (primitive for op in apart for primitive in _iter_primitives(op))
-        return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
+        # The executor of a graph launches products and primitives of loops over time itself.
+        steps = (
+            [_describe_contraction(op)] if op.kind in PRODUCTS else _iter_primitives(op)
+            for op in looped
+            if op.kind in PRODUCTS or op.layer_group >= 0
+        )
+        loops = (kernel._replace(streamed=True) for kernel in chain.from_iterable(steps))
+        return merge_kernels(chain(launched, inner, primitives, loops))
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations, contractions first; primitives are not separated."""
@@ -317,22 +326,23 @@ class Launching(Frozen):
         for op in ops:
             if op.kind not in PRODUCTS:
                 others.append(op)
-            elif op.kind is OpKind.CONV and self.xla_samples:
+            elif self.xla_samples and op.kind is OpKind.CONV:
                 first, *added = _iter_xla_convolutions(
                     op, transposed=op.layer in transposed, samples=self.xla_samples
                 )
                 yield first, [op]
                 yield from ((kernel, []) for kernel in added)
-            elif op.kind is OpKind.DEPTHWISE and self.tensorflow_samples:
+            elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:
                 yield _describe_contraction(op), [op]
         if self.torch_samples:
             yield from self._iter_losses(ops)
+        apart = "softmax" in self.unfused
         for members in self._group(others):
             kernel = self._describe_group(members)
             yield kernel, members
-            if "softmax" in self.unfused and any(op.layer_bytes_max for op in members):
+            if apart and any(op.layer_bytes_max for op in members):
                 yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
 
     def _iter_losses(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
@@ -348,49 +358,43 @@ class Launching(Frozen):
     def _group(self, ops: Iterable[Op]) -> list[list[Op]]:
         """Return the operations of each kernel."""
         groups: dict[int, list[Op]] = {}
+        compiled, by_rows = self.compiled, self.compiled and self.row_kernels
         for op in ops:
-            group = op.fused_group if self.compiled else op.layer_group
-            if self.compiled and self.row_kernels and op.row_group >= 0:
+            group = op.fused_group if compiled else op.layer_group
+            if by_rows and op.row_group >= 0:
                 group = op.row_group
-            if group >= 0:
-                groups.setdefault(group, []).append(op)
+            if group in groups:
+                groups[group].append(op)
+            elif group >= 0:
+                groups[group] = [op]
         return list(groups.values())
 
     def _count_bytes(self, op: Op, *, once: bool) -> float:
         """Return the bytes that an operation moves as part of a kernel [bytes]."""
-        moved = moved_bytes(op, compiled=self.compiled)
         if self.compiled:
+            moved = op.fused_bytes_read + op.fused_bytes_written
             return moved - op.fused_bytes_reread if self.row_kernels else moved
+        moved = op.layer_bytes_read + op.layer_bytes_written
         if once:
             return moved - op.layer_bytes_reread
         return moved + op.layer_bytes_max if "softmax" in self.unfused else moved
 
     def _describe_group(self, members: list[Op]) -> Kernel:
         """Return the kernel of several operations."""
-        if len(members) == 1 and members[0].count == 1:
-            op = members[0]
-            once = self.persistent_norms and op.composed == _BATCH_NORMALIZATION
-            return Kernel(_category(op), op.dtype, op.flops, self._count_bytes(op, once=once))
         once = self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
-        heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
+        heaviest = members[0]
+        if len(members) == 1 and heaviest.count == 1:
+            size = self._count_bytes(heaviest, once=once)
+            return Kernel(_category(heaviest), heaviest.dtype, heaviest.flops, size)
+        largest, count, flops, moved = -math.inf, 0.0, 0.0, 0.0
         for op in members:
-            size = self._count_bytes(op, once=once)
+            size, times = self._count_bytes(op, once=once), op.count
             if size > largest:
                 heaviest, largest = op, size
-            count = max(count, op.count)
-            flops += op.flops * op.count
-            moved += size * op.count
+            count = max(count, times)
+            flops += op.flops * times
+            moved += size * times
         return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
-
-
-def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[Kernel]:
-    """Yield the products and the primitives of loops over time, which the executor of a graph launches itself."""
-    for op in ops:
-        if op.kind in PRODUCTS:
-            launches = iter((_describe_contraction(op),))
-        else:
-            launches = _iter_primitives(op) if op.layer_group >= 0 else iter(())
-        yield from (kernel._replace(streamed=True) for kernel in launches)
 
 
 def _iter_primitives(op: Op) -> Iterator[Kernel]:

@@ -15,11 +15,11 @@ from .kernel_table import Kernel, KernelTable
 from .measurements import Measurement
 from .modelled_step import StepInput, place_step
 from .run_config import (
+    FED_FROM_HOST,
     KERAS_TORCH,
     STEP_ALONE,
     compute_memory_pressure,
     find_software_year,
-    is_fed_from_host,
     name_host,
     name_stack,
 )
@@ -84,12 +84,13 @@ def build_fit_sample(
     """Return a measured run as inputs of the model, or the reason if data of the accelerator is missing."""
     if table is None:
         table = find_measured_execution(m, accelerator).build_table(traced.kernels)
+    fed_from_host = m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
     given = place_step(
         table,
         accelerator,
         precision=m.precision,
         compiled=m.compiled,
-        input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        input_bytes=traced.input_bytes if fed_from_host else 0,
         stack=name_stack(m),
         host=name_host(m),
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -233,7 +232,12 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            _require_columns(reader.fieldnames, path)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UsageError(
+                    f"`{path}` lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+                    hint=f"the header must hold {','.join(COLUMNS)}",
+                )
             return tuple(_row(row, reader.line_num, path) for row in reader)
     except OSError as problem:
         raise UsageError(
@@ -244,15 +248,6 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
         raise UsageError(
             f"cannot read measurements from `{path}`: {problem}", hint="give a CSV file in UTF-8"
         ) from problem
-
-
-def _require_columns(names: Sequence[str] | None, path: Path) -> None:
-    missing = [name for name in COLUMNS if name not in (names or ())]
-    if missing:
-        raise UsageError(
-            f"`{path}` lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
-            hint=f"the header must hold {','.join(COLUMNS)}",
-        )
 
 
 def _row(row: dict[str, str], line: int, path: Path) -> Measurement:

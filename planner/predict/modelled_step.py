@@ -12,22 +12,15 @@ from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..units import GIGA, MIB
 from ..workload.model import Workload
-from .accelerator_limits import compute_limits, find_generation, find_release_year, is_modern_data_center_gpu
-from .coefficients import (
-    AcceleratorLimits,
-    Coefficients,
-    FittedCoefficients,
-    GenerationCoefficients,
-    era_sign,
-    field_names,
-)
-from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdown
+from .accelerator_limits import find_generation, find_limits, find_release_year, is_modern_data_center_gpu
+from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients, GenerationCoefficients, era_sign
+from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdowns
 from .kernel_table import KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s
 from .measurements import NEWEST_SOFTWARE
-from .roofline import compute_step_s, count_dispatches, with_software_year
+from .roofline import compute_step_s, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
-from .step_time import Basis, NoPrediction, StepTime, find_limiter
+from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import SHARES, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
@@ -39,21 +32,15 @@ class ModelledStep(Frozen):
 
     total_s: float  # the step [s]
     parts_s: dict[str, float]  # what limits it and how much; they add up [s]
-    category: Any  # of each kernel, codes into `kernels.CATEGORIES`, array of [kernels]
-    kernels_s: Any  # what each takes, all its launches together, array of [kernels] [s]
-    bound_s: float = 0.0  # physical lower bound of the step, see `compute_bound_s` [s]
-
-    @property
-    def breakdown(self) -> TimeBreakdown:
-        """Time breakdown of the step; computed on demand, since estimates do not use it."""
-        return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
+    breakdown: TimeBreakdown
+    bound_s: float  # physical lower bound of the step, see `compute_bound_s` [s]
 
 
 class StepInput(Frozen):
     """Everything that determines the modelled time of a step on one device."""
 
     table: KernelTable  # kernels of the step
-    chip: AcceleratorLimits  # what the accelerator can attain, for these kernels
+    limits: AcceleratorLimits  # what the accelerator can attain, for each of `table.operands`
     # generation, stack, host: which coefficients apply; those without measurements get the mean
     generation: str
     year: int  # when the accelerator came out: it says which era a generation is of that was not measured
@@ -66,16 +53,21 @@ class StepInput(Frozen):
     software_year: float = NEWEST_SOFTWARE  # when the framework was released, with a fraction [years]
     looped: bool = True  # whether the loop of `fit()` takes the host's time for each step of a program
 
+    @property
+    def chip(self) -> AcceleratorLimits:
+        """What the accelerator can attain, for each kernel."""
+        return select_rows(self.limits, self.table.operand)
+
 
 def place_step(
     table: KernelTable, accelerator: Accelerator, *, precision: str, **known: Any
 ) -> StepInput | NoPrediction:
     """Return a step on an accelerator with other fields of `StepInput`, or the reason if data is missing."""
-    chip = compute_limits(accelerator, table=table, precision=precision)
-    if isinstance(chip, NoPrediction):
-        return chip
+    limits = find_limits(accelerator, table.operands, precision=precision)
+    if isinstance(limits, NoPrediction):
+        return limits
     year = find_release_year(accelerator)
-    return StepInput(table=table, chip=chip, generation=find_generation(accelerator), year=year, **known)
+    return StepInput(table=table, limits=limits, generation=find_generation(accelerator), year=year, **known)
 
 
 def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledStep:
@@ -90,7 +82,7 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
-        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.chip.lanes))
+        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
         groups.setdefault(alike, []).append(place)
     found: dict[int, ModelledStep] = {}
     for places in groups.values():
@@ -102,7 +94,8 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     """Yield the modelled time of each of some steps with one table on different chips."""
     import numpy as np
 
-    table, chip = steps[0].table, stack_records([one.chip for one in steps])
+    table = steps[0].table
+    chip = select_rows(stack_records([one.limits for one in steps]), table.operand)
     hosts = [coefficients.hosts.get(one.host, coefficients.hosts[MEAN]) for one in steps]
     looped = zip(hosts, steps, strict=True)
     host = stack_records([one if step.looped else replace(one, fixed_s=0.0) for one, step in looped])
@@ -115,7 +108,7 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     feed_s = input_bytes / host.feed_bytes_per_s
     whole_s = compute_step_s(
         device_s=device_s,
-        launches=count_dispatches(table, compiled=steps[0].compiled),
+        launches=1.0 if steps[0].compiled else table.dispatched,
         input_bytes=input_bytes,
         pressure=pressure,
         paging_s=paging_s,
@@ -125,15 +118,12 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     )
     names = ("compute", "memory bandwidth", "launch", "input")
     parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
-    rows = zip(np.hstack([whole_s, *parts]).tolist(), total, compute_bound_s(table, chip).tolist(), strict=True)
-    for (total_s, *parts_s), kernels_s, bound_s in rows:
-        yield ModelledStep(
-            total_s=total_s,
-            parts_s=dict(zip(names, parts_s, strict=True)),
-            category=table.category,
-            kernels_s=kernels_s,
-            bound_s=bound_s,
-        )
+    breakdowns = compute_time_breakdowns(table.category, total, whole_s[:, 0])
+    bounds_s = compute_bound_s(table, chip).tolist()
+    rows = zip(np.hstack([whole_s, *parts]).tolist(), breakdowns, bounds_s, strict=True)
+    for (total_s, *parts_s), breakdown, bound_s in rows:
+        named_s = dict(zip(names, parts_s, strict=True))
+        yield ModelledStep(total_s=total_s, parts_s=named_s, breakdown=breakdown, bound_s=bound_s)
 
 
 def compute_kernel_times_s(
@@ -147,15 +137,16 @@ def compute_kernel_times_s(
     import numpy as np
 
     table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
-    if steps[0].chip.lanes:
+    if steps[0].limits.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
-    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    generations = {
-        (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
-        for name, year in {(one.generation, one.year) for one in steps}
-    }
-    own = stack_records([generations[one.generation, one.year] for one in steps])
-    times = compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    framework, known = coefficients.stacks.get(stack, coefficients.stacks[MEAN]), coefficients.generations
+    generations = [
+        known.get(one.generation) or extrapolate_generation(coefficients, year=one.year) for one in steps
+    ]
+    year = np.array([one.year for one in steps])[:, None]
+    shared = coefficients.shared
+    own = with_software_year(software_year, stack_records(generations), shared, year=year, xp=np)
+    times = compute_kernel_parts_s(table, chip, own, framework, shared, xp=np)
     return own.launch_s * framework.launch, *times
 
 
@@ -164,21 +155,11 @@ def stack_records(rows: Sequence[T]) -> T:
     import numpy as np
 
     found: dict[str, Any] = {}
-    for name in field_names(type(rows[0])):
-        values = [getattr(row, name) for row in rows]
-        by_kernel = any(getattr(value, "ndim", 0) for value in values)
-        found[name] = np.stack(np.broadcast_arrays(*values)) if by_kernel else np.array(values)[:, None]
+    for name, values in zip(vars(rows[0]), zip(*(vars(row).values() for row in rows), strict=True), strict=True):
+        kinds = set(map(type, values))
+        same = values if len(kinds) == 1 or np.ndarray not in kinds else np.broadcast_arrays(*values)
+        found[name] = np.array(same).reshape(len(rows), -1)
     return type(rows[0])(**found)
-
-
-def _find_generation(
-    coefficients: FittedCoefficients, name: str, *, year: int, software_year: float
-) -> GenerationCoefficients:
-    """Return the coefficients of a generation, fitted or expected, with libraries of a year."""
-    import numpy as np
-
-    found = coefficients.generations.get(name) or extrapolate_generation(coefficients, year=year)
-    return with_software_year(software_year, found, coefficients.shared, year=year, xp=np)
 
 
 def extrapolate_generation(coefficients: FittedCoefficients, *, year: int) -> GenerationCoefficients:
@@ -198,17 +179,18 @@ def predict_step(
     mode: str,
     traffic_s: float = 0.0,
     step: ModelledStep | None = None,
+    notes: Sequence[str] = (),
 ) -> StepTime:
     """Return the time of a step of a user, whose runs no publisher has measured.
 
     Args:
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
-        step: The modelled step, where it is known.
+        notes: On how it is executed; empty ones are left out.
     """
     step, fitted_on = step or model_step(given, coefficients), coefficients.fitted_on
     features = compute_features(
         step.breakdown,
-        on_tensor_units=bool(given.chip.tensor.any()),
+        on_tensor_units=bool(given.limits.tensor.any()),
         mode=mode,
         compiled=given.compiled,
         step_s=step.total_s,
@@ -226,7 +208,7 @@ def predict_step(
         basis=basis,
         limiter=find_limiter(step.parts_s),
         parts_s=step.parts_s,
-        note=note,
+        note=join_notes(*notes, note),
     )
 
 

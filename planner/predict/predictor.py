@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
+from .coefficients import Coefficients, load_coefficients
 from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
@@ -28,7 +28,7 @@ from .modelled_step import (
     predict_step,
 )
 from .run_config import compute_memory_pressure, compute_paging_s, name_user_run
-from .step_time import NoPrediction, StepTime, join_notes
+from .step_time import NoPrediction, StepTime
 from .xla_recomputation import compute_recomputed_bytes
 
 T = TypeVar("T")
@@ -56,9 +56,10 @@ class Predictor:
     def _keep(self, what: str, *owners: object, by: tuple[object, ...] = (), compute: Callable[[], T]) -> T:
         """Return a result that is computed once for the same objects."""
         key = (what, *map(id, owners), *by)
-        if key not in self._kept:
-            self._kept[key] = (owners, compute())
-        return cast("T", self._kept[key][1])
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = (owners, compute())
+        return cast("T", found[1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
         given = execution.of_kernels
@@ -66,20 +67,15 @@ class Predictor:
             given = replace(given, xla_samples=0)
         return self._keep("kernels", ops, by=(given,), compute=lambda: given.build_kernels(ops))
 
-    def _compute_fingerprint(self, workload: Workload) -> str:
-        def compute() -> str:
-            kernels = self._build_kernels(workload.ops, Execution(compiled=workload.compiled))
-            return compute_fingerprint(workload, kernels)
-
-        return self._keep("fingerprint", workload, compute=compute)
-
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; equal tables are one object, of which chips are modelled together."""
         execution = find_keras_execution(workload, accelerator)
         ops = execution.select_ops(workload)
 
         def compute() -> KernelTable:
-            table = execution.build_table(self._build_kernels(ops, execution))
+            kernels, by = self._build_kernels(ops, execution), (execution.fast_groups, execution.cpu_backend)
+            rows = self._keep("rows", kernels, by=by, compute=lambda: execution.build_table(kernels))
+            table = rows.lay_out(execution.converted, execution.attention_kernel)
             return self._keep("equal tables", by=table.contents, compute=lambda: table)
 
         return self._keep("table", ops, by=(execution,), compute=compute)
@@ -116,7 +112,13 @@ class Predictor:
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
         if accelerator.name not in self.measured.accelerators:
             return None
-        found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
+        plain = Execution(compiled=workload.compiled)
+        work = self._keep(
+            "fingerprint",
+            workload,
+            compute=lambda: compute_fingerprint(workload, self._build_kernels(workload.ops, plain)),
+        )
+        found = self.measured.find(work, accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, 1.0, stack="keras")
@@ -152,16 +154,16 @@ class Predictor:
         precision = find_execution_precision(workload, accelerator)
         if workload.quantization is not None:
             precision = f"{workload.quantization}_from_{precision}"
-        step = predict_step(
+        return predict_step(
             given,
             accelerator,
             self.coefficients,
             precision=precision,
             mode=workload.mode,
             traffic_s=compute_variable_traffic_s(workload, accelerator) if devices >= 1.0 else 0.0,
-            step=self._model_peers(workload, accelerator, devices, stack) if devices >= 1.0 else None,
+            step=self._model_peers(workload, devices, stack).get(id(accelerator)),
+            notes=list_execution_notes(workload, accelerator),
         )
-        return replace(step, note=join_notes(*list_execution_notes(workload, accelerator), step.note))
 
     def _build_input(
         self, workload: Workload, accelerator: Accelerator, stack: str, share: float
@@ -184,36 +186,20 @@ class Predictor:
             )
             if share == 1.0 or isinstance(given, NoPrediction):
                 return given
-            return replace(given, chip=_part_of(given.chip, share))
+            # of a share of the device
+            rates = ("peak_flop_per_s", "vector_flop_per_s", "memory_bytes_per_s", "l2_bytes")
+            part = {name: getattr(given.limits, name) * share for name in rates}
+            return replace(given, limits=replace(given.limits, **part, cores=max(given.limits.cores * share, 1.0)))
 
         return self._keep("input", workload, accelerator, by=(stack, share), compute=compute)
 
-    def _model_peers(
-        self, workload: Workload, accelerator: Accelerator, devices: float, stack: str
-    ) -> ModelledStep:
-        """Return the step of one device, modelled together with those on as many devices of other kinds.
-
-        Many small arrays take longer than a few large ones.
-        """
-        peers = self.peers.get(devices, ())
-        if not any(one is accelerator for one in peers):
-            peers = (accelerator,)
+    def _model_peers(self, workload: Workload, devices: float, stack: str) -> dict[int, ModelledStep]:
+        """Return the step of one device of each peer, by identity; small arrays take longer than large ones."""
 
         def compute() -> dict[int, ModelledStep]:
-            inputs = ((id(one), self._build_input(workload, one, stack, 1.0)) for one in peers)
+            peers = self.peers.get(devices, ())
+            inputs = ((id(one), self._build_input(workload, one, stack, min(devices, 1.0))) for one in peers)
             known = {one: given for one, given in inputs if not isinstance(given, NoPrediction)}
             return dict(zip(known, model_steps([*known.values()], self.coefficients), strict=True))
 
-        return self._keep("steps", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
-
-
-def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
-    """Return the limits of a share of a device."""
-    return replace(
-        chip,
-        peak_flop_per_s=chip.peak_flop_per_s * share,
-        vector_flop_per_s=chip.vector_flop_per_s * share,
-        memory_bytes_per_s=chip.memory_bytes_per_s * share,
-        cores=max(chip.cores * share, 1.0),
-        l2_bytes=chip.l2_bytes * share,
-    )
+        return self._keep("steps", workload, by=(devices, stack), compute=compute)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from ..records import Frozen
 from .coefficients import (
     ERA_BEGAN,
     AcceleratorLimits,
@@ -16,6 +17,7 @@ from .coefficients import (
 from .kernel_table import CONVOLUTIONS, KernelTable, find_products
 from .measurements import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 
+T = TypeVar("T", bound=Frozen)
 NOT_ZERO_BYTES = 1e-300  # added to a sum that may be 0; it changes no other sum [bytes]
 _TINY_S = 1e-15  # keeps the gradient of 0^p finite
 
@@ -107,11 +109,6 @@ MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published
 _NEVER_REACHED = 60.0  # of an exponent: keeps the growth of a step that does not fit finite
 
 
-def count_dispatches(table: KernelTable, *, compiled: bool) -> float:
-    """Return the host's dispatches per step: 1 for a compiled program, else one per kernel outside libraries."""
-    return 1.0 if compiled else table.dispatched
-
-
 def compute_step_s(
     *,
     device_s: Any,
@@ -134,7 +131,7 @@ def compute_step_s(
 
     Args:
         device_s: Sum over the kernels [s].
-        launches: Dispatches by the host [-].
+        launches: Dispatches by the host: 1 for a compiled program, else one per kernel outside libraries [-].
         input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
@@ -155,39 +152,20 @@ _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-li
 def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
     """Return the coefficient of each kernel by its category, array of [kernels]."""
     chosen = getattr(generation, names[0])
-    for code, name in enumerate(names[1:], start=1):
-        chosen = xp.where(category == code, getattr(generation, name), chosen)
+    for code, name in enumerate(names):
+        if name != names[0]:
+            chosen = xp.where(category == code, getattr(generation, name), chosen)
     return chosen
 
 
-def select_rows(values: Any, rows: Any) -> Any:
+def select_rows(values: T, rows: Any) -> T:
     """Return a record of some rows of the last axis; scalars, and columns of one number a step, are kept."""
-    named = ((field.name, getattr(values, field.name)) for field in fields(values))
-    arrays = ((name, value) for name, value in named if getattr(value, "ndim", 0))
-    cut = {name: value[..., rows] for name, value in arrays if value.ndim == 1 or value.shape[-1] != 1}
-    return replace(values, **cut) if cut else values
-
-
-def pick_rows(values: Any, chosen: tuple[Any, ...]) -> Any:
-    """Return a record of chosen elements, arrays of [chosen]; scalars are kept.
-
-    Args:
-        values: Record of scalars and arrays of [kernels], [steps, 1] or [steps, kernels].
-        chosen: Indices of kernels, or of steps and kernels.
-    """
-    found = {}
-    for name in (field.name for field in fields(values)):
-        value = getattr(values, name)
-        if getattr(value, "ndim", 0) == 1:
-            found[name] = value[chosen[-1]]
-        elif getattr(value, "ndim", 0):
-            found[name] = value[chosen[0], 0] if value.shape[-1] == 1 else value[chosen]
-    return replace(values, **found) if found else values
-
-
-def find_positions(rows: Any) -> Any:
-    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-]."""
-    return (rows.cumsum() - 1).clip(0).reshape(rows.shape)
+    cut = {
+        name: value[..., rows]
+        for name, value in vars(values).items()
+        if getattr(value, "ndim", 0) and (value.ndim == 1 or value.shape[-1] != 1)
+    }
+    return type(values)(**vars(values) | cut) if cut else values
 
 
 def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:

@@ -58,11 +58,7 @@ def name_stack(m: Measurement) -> str:
 
 
 def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
-    """Return the name of the stack of a user's run.
-
-    Args:
-        stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-        compiled: Whether a compiler builds the program.
+    """Return the name of the stack of a user's run: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
 
     Example:
         >>> name_user_stack("keras", mode="train", compiled=True)
@@ -117,11 +113,6 @@ def name_run_kind(accelerator: str, precision: str, *, compiled: bool) -> str:
         'T4 float32 with XLA'
     """
     return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
-
-
-def is_fed_from_host(m: Measurement) -> bool:
-    """Return True if each step waits for a batch from the host."""
-    return m.feed in FED_FROM_HOST or (not m.feed and m.stack == "keras")
 
 
 def compute_memory_pressure(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:

@@ -12,12 +12,11 @@ from typing import Any
 
 from ..records import Frozen
 from .coefficients import AcceleratorLimits
-from .kernel_table import ATTENTION_PASSES, CATEGORIES, KernelTable
+from .kernel_table import ATTENTION_PASSES, CATEGORIES, DEPTHWISE, KernelTable
 from .roofline import soft_max
 
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
 SHARPNESS = 4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
-_DEPTHWISE = CATEGORIES.index("depthwise")
 _FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
 
 
@@ -52,7 +51,6 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     assignment is taken.
 
     Args:
-        m, n, k, batch: Sizes of the products, and their number [-].
         lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
     """
     held_n = xp.ceil(m / SUBLANES) * SUBLANES * xp.ceil(n / lanes) * lanes
@@ -75,7 +73,7 @@ def systolic_parts_s(
     fused = table.category >= _FIRST_ATTENTION
     share = xp.where(fused, attention_share, chip.matmul_share)
     # Depthwise convolutions run on the vector unit, as everything but products does.
-    on_arrays = (xp.arange(len(table.category)) < table.contractions) & (table.category != _DEPTHWISE)
+    on_arrays = (xp.arange(len(table.category)) < table.contractions) & (table.category != DEPTHWISE)
     compute_s = xp.where(
         on_arrays, products / (share * chip.peak_flop_per_s), table.flops / chip.vector_flop_per_s
     )

@@ -72,8 +72,7 @@ def _compute_kept_bytes(workload: Workload, forward: Sequence[Op], accelerator: 
 def describe_jax_pool(workload: Workload, accelerator: Accelerator, *, step_bytes: int) -> str:
     """Return the setting of steps that need a larger pool than JAX takes of a GPU by default; empty for others.
 
-    Args:
-        step_bytes: Memory of the step on one device, after XLA's recomputation, without the framework's [bytes].
+    The step's memory is that of one device, after XLA's recomputation, without the framework's [bytes].
     """
     available = _find_memory_bytes(accelerator)
     if workload.backend != "jax" or available is None or step_bytes <= JAX_POOL_SHARE * available:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from ..records import Frozen, from_plain, to_plain
-from .ops import PRODUCTS, Mode, Op, Phase
+from .ops import PRODUCTS, Mode, Op, OpKind, Phase
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # around the ring of its devices [-]
@@ -334,7 +334,7 @@ class Workload(Frozen):
             return self
         return replace(self, memory=replace(self.memory, compiled_activation_bytes=known))
 
-    @property
+    @cached_property
     def backend(self) -> str:
         """Backend that the user's run computes on: `jax`, `tensorflow` or `torch`."""
         return next((name for name in ("tensorflow", "torch") if name in self.versions), "jax")
@@ -348,6 +348,11 @@ class Workload(Frozen):
     def looped_layers(self) -> frozenset[str]:
         """Layers whose loops are among the operations, see `Loop`."""
         return frozenset(op.loop.layer for op in self.ops if op.loop is not None)
+
+    @cached_property
+    def product_columns(self) -> frozenset[tuple[str, int]]:
+        """Operand type and number of columns of each matrix product."""
+        return frozenset((op.dtype, op.n) for op in self.ops if op.kind is OpKind.DOT)
 
     @cached_property
     def product_flops(self) -> float:

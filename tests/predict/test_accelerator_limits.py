@@ -148,7 +148,7 @@ def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, 
     """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
     table = build_kernel_table([DEPTHWISE._replace(dtype=dtype) for dtype in ("float32", "float16", "bfloat16")])
     found = chip(name, table=table, precision="mixed_float16")
-    pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
+    pairs = dict(zip((table.operands[one].dtype for one in table.operand), found.pairs, strict=True))
     assert pairs == {"float32": False, "float16": float16, "bfloat16": bfloat16}
 
 

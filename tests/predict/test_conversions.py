@@ -59,7 +59,7 @@ def test_convolutions_alone_are_converted() -> None:
 
     assert marked.converted.tolist() == [True, False, False]
     assert other.converted.tolist() == plain.converted.tolist() == [False, False, False]
-    for name in ("category", "dtype", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd"):
+    for name in ("category", "operand", "count", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd"):
         assert getattr(marked, name).tolist() == getattr(plain, name).tolist()
 
 
@@ -183,7 +183,7 @@ def test_an_example_with_channels_first_is_marked(pair: tuple[Measurement, Measu
     )
 
     convolutions = converted.category < CATEGORIES.index("depthwise")
-    half = np.array([dtype == "float16" for dtype in converted.dtypes])[converted.dtype]
+    half = np.array([one.dtype == "float16" for one in converted.operands])[converted.operand]
     assert converted.converted.tolist() == (convolutions & half).tolist()
     assert not plain.converted.any()
     products = slice(plain.contractions)

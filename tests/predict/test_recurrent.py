@@ -14,7 +14,6 @@ from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.roofline import count_dispatches
 from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
@@ -100,10 +99,8 @@ def test_the_host_acts_as_often_for_long_sequences_as_for_short_ones(layer: str)
 
     def dispatches(steps: int, cudnn_layers: frozenset[str]) -> float:
         ops = network(layer, steps=steps).ops
-        return count_dispatches(
-            build_kernel_table(Execution(compiled=False, cudnn_layers=cudnn_layers).build_kernels(ops)),
-            compiled=False,
-        )
+        execution = Execution(compiled=False, cudnn_layers=cudnn_layers)
+        return build_kernel_table(execution.build_kernels(ops)).dispatched
 
     assert dispatches(12, CUDNN) == dispatches(48, CUDNN)
     assert dispatches(48, frozenset()) > 3 * dispatches(12, frozenset())

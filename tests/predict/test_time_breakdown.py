@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict import modelled_step
-from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.intervals import compute_time_breakdown
+from gpuplan.predict.intervals import compute_time_breakdowns
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
-from gpuplan.predict.modelled_step import StepInput, model_step
+from gpuplan.predict.modelled_step import model_step, place_step
 from gpuplan.predict.step_time import NoPrediction, find_limiter
 
 KERNELS_S = {"conv_fprop": 4.0, "depthwise": 1.0, "dot": 2.0, "attention_fprop": 0.5, "stream": 1.5, "pool": 1.0}
@@ -28,7 +27,7 @@ def test_shares_of_a_step_add_up(step_s: float, shares: tuple[float, ...]) -> No
     """5 s of convolutions, 1 s of them depthwise, 2.5 s of products and attention, 2.5 s of the rest."""
     assert set(KERNELS_S) <= set(CATEGORIES)
     category = np.array([CATEGORIES.index(name) for name in KERNELS_S])
-    found = compute_time_breakdown(category, np.array(list(KERNELS_S.values())), step_s=step_s)
+    (found,) = compute_time_breakdowns(category, np.array([list(KERNELS_S.values())]), np.array([step_s]))
 
     assert tuple(found)[:4] == pytest.approx(shares)
     assert sum(found) - found.depthwise == pytest.approx(1.0)
@@ -46,12 +45,9 @@ def test_parts_of_a_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     table = build_kernel_table(
         [Kernel(category="stream", count=2.0, **shape), Kernel(category="dot", count=2.0, m=9, n=9, k=9, **shape)]  # type: ignore[arg-type]
     )
-    chip = compute_limits(load_catalog().accelerators["T4"], table=table, precision="float32")
-    assert not isinstance(chip, NoPrediction)
-    given = StepInput(
-        table=table, chip=chip, generation="", year=2018, compiled=True,
-        input_bytes=coefficients.hosts[""].feed_bytes_per_s / 8,
-    )  # fmt: skip
+    t4, input_bytes = load_catalog().accelerators["T4"], coefficients.hosts[""].feed_bytes_per_s / 8
+    given = place_step(table, t4, precision="float32", compiled=True, input_bytes=input_bytes)
+    assert not isinstance(given, NoPrediction)
     times_s = [np.array([row]) for row in ([0.25], [2.0, 1.5], [1.0, 0.2], [1.0, 0.9])]
     monkeypatch.setattr(modelled_step, "compute_kernel_times_s", lambda *_: times_s)
     step = model_step(given, coefficients)

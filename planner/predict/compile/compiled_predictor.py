@@ -178,7 +178,9 @@ class CompiledPredictor:
         """
         plain = self.inner.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
         known = self.known.get(accelerator.name)
-        if known is None or devices < 1 or not _is_same_program(workload, self.workload):
+        names = ("model", "mode", "precision", "compiled", "parameters", "trainable_parameters")
+        differs = any(getattr(workload, name) != getattr(self.workload, name) for name in names)
+        if known is None or devices < 1 or differs:
             return plain
         target, found = known
         if workload.batch_size != self.workload.batch_size:
@@ -187,12 +189,6 @@ class CompiledPredictor:
                 return plain
             found = replace(found, needed_bytes=None)
         return _add_memory(plain, target, found)
-
-
-def _is_same_program(one: Workload, other: Workload) -> bool:
-    """Return whether two workloads are the same model run in the same way, at any batch size."""
-    names = ("model", "mode", "precision", "compiled", "parameters", "trainable_parameters")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _add_memory(

@@ -17,7 +17,7 @@ models changes of algorithms by libraries; the third couples similar steps of di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ...records import Frozen
@@ -57,9 +57,6 @@ class StepFeatures:
             self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows], self.features[rows]
         )
 
-    def __len__(self) -> int:
-        return len(self.log_batch)
-
 
 class ErrorCovariance(Frozen):
     """Standard deviations and length scales of the covariance function, in log units.
@@ -81,10 +78,6 @@ class ErrorCovariance(Frozen):
     alike_common: float = 0.15
     alike_own: float = 0.1
     alike_length: float = 1.4  # length scale of that term, in units of the features
-
-    def values(self) -> tuple[Any, ...]:
-        """Return the values in the order of the fields, tuples unchanged."""
-        return astuple(self)
 
 
 def build_features(steps: Sequence[StepSummary]) -> StepFeatures:

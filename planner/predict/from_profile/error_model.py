@@ -105,7 +105,7 @@ class ErrorModel(Frozen):
         features = self._training_features
         return np.linalg.inv(
             compute_covariance(self.covariance_model, features, features)
-            + self.covariance_model.noise**2 * np.eye(len(features))
+            + self.covariance_model.noise**2 * np.eye(len(features.log_batch))
         )
 
     def prior(self, steps: Sequence[StepSummary]) -> tuple[Any, Any]:
@@ -137,10 +137,6 @@ class ErrorModel(Frozen):
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
         return [Correction(float(log), float(sd)) for log, sd in found]
 
-    def ends_for(self, profiled: Sequence[StepSummary]) -> tuple[float, float]:
-        """Return the bounds of the interval for a profile of so many batch sizes, in units of the spread."""
-        return self.ends["few" if len(profiled) <= 2 else "many"]
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> ErrorModel:
         """Read `transfer.json`; KeyError, TypeError or ValueError on anything else."""
@@ -170,7 +166,8 @@ def predict_from_profile(
     """Return the time of a step on an accelerator from measured steps of the workload on other accelerators."""
     correction = error_model.corrections(profiled, measured_s, [target])[0]
     scale = math.exp(correction.log_ratio)
-    low, high = (end * correction.spread for end in error_model.ends_for(profiled))
+    ends = error_model.ends["few" if len(profiled) <= 2 else "many"]
+    low, high = (end * correction.spread for end in ends)
     parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
     return StepTime(
         time_s=interval_around(target.modelled_s * scale, low, high),

@@ -100,7 +100,8 @@ def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> InputRate
     own = pipeline[0] if pipeline else None
     if own is None or not own["samples_per_s"]:
         return None
-    cores, host_cores = float(own["cores"]), _usable_cores(environment)
+    host = (environment or {}).get("host") or {}
+    cores, host_cores = float(own["cores"]), host.get("usable_cores") or host.get("logical_cores")
     return InputRate(
         kind="" if own["workers"] is None else "PyDataset",
         samples_per_s=own["samples_per_s"],
@@ -108,12 +109,6 @@ def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> InputRate
         host_cores=host_cores,
         workers=own["workers"],
     )
-
-
-def _usable_cores(environment: Mapping[str, Any] | None) -> int | None:
-    """Return the number of cores that a measured process could use; None if unknown [-]."""
-    host = (environment or {}).get("host") or {}
-    return host.get("usable_cores") or host.get("logical_cores")
 
 
 def is_same_work(one: Workload, other: Workload) -> bool:
@@ -157,7 +152,8 @@ class ProfiledPredictor:
             plain = self._correct_cpu(workload, accelerator, plain)
         if not mine or devices < 1 or isinstance(plain, NoPrediction):
             return plain
-        here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
+        alike = hosts == 1 and (accelerator.kind != "cpu" or accelerator == self.own_cpu)
+        here = [m for m in mine if alike and (m.devices, m.accelerator) == (devices, accelerator.name)]
         if here:
             return _measured(workload, here, plain)
         if devices == 1:
@@ -202,11 +198,6 @@ class ProfiledPredictor:
             note=join_notes(plain.note, f"corrected by {ratio:.1f}x, as measured on this machine"),
         )
 
-    def _is(self, measurement: ProfileRow, accelerator: Accelerator) -> bool:
-        if accelerator.kind == "cpu":
-            return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
-        return measurement.accelerator == accelerator.name
-
     def _carried_over(
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
@@ -218,12 +209,13 @@ class ProfiledPredictor:
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
             return None
+        names = dict.fromkeys(m.accelerator for m, _ in profiled)
         return predict_from_profile(
             [step for _, step in profiled],
             [m.computing_s for m, _ in profiled],
             target=target,
             error_model=self.error_model or load_error_model(),
-            note="; ".join(_notes([m for m, _ in profiled])),
+            note="; ".join(_profile([m for m, _ in profiled if m.accelerator == name]).note() for name in names),
         )
 
     def _step(self, workload: Workload, accelerator: Accelerator) -> StepSummary | None:
@@ -251,12 +243,6 @@ def _raise_to(step: StepTime, least_s: float) -> StepTime:
     raised = repeat_step(step, middle_s / step.time_s.mid)
     note = join_notes(step.note, f"a step takes over {least_s:g} s on this machine")
     return replace(raised, time_s=Interval(low=least_s, mid=middle_s, high=middle_s * reach), note=note)
-
-
-def _notes(measurements: Sequence[ProfileRow]) -> list[str]:
-    """Return a sentence for each accelerator that a prediction was scaled from."""
-    names = dict.fromkeys(m.accelerator for m in measurements)
-    return [_profile([m for m in measurements if m.accelerator == name]).note() for name in names]
 
 
 def _profile(measurements: Sequence[ProfileRow]) -> BatchProfile:
