@@ -68,7 +68,6 @@ class Graph:
     inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
     outputs: tuple[int, ...] = ()  # values returned by the step
     parameters: tuple[int, ...] = ()  # inputs that are trainable variables
-    constants: dict[int, int] = field(default_factory=dict)  # integer values known before execution
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first
 
@@ -209,33 +208,6 @@ def _estimate_cost(jaxpr: Any) -> float:
         else:
             rule = find_rule(equation.primitive.name)
             total += rule.flops(equation) + sum(rule.reads(equation)) + rule.writes(equation)
-            if rule.role.value == "contraction":
+            if rule.role is Role.CONTRACTION:
                 total += count_elements(equation.outvars[0]) * nbytes(equation.invars[1])
     return total
-
-
-def compute_trip_count(equation: Equation, known: list[int | None]) -> int | None:
-    """Return the iterations of a `while` loop that counts in steps of one; None if they depend on data [-].
-
-    `known` are integer values of its operands; None for those that are not known before execution.
-    """
-    condition, body = equation.params["cond_jaxpr"].jaxpr, equation.params["body_jaxpr"].jaxpr
-    head, shared = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-    tests = [e for e in condition.eqns if e.outvars[0] is condition.outvars[0]]
-    if len(condition.eqns) != 1 or not tests or tests[0].primitive.name not in ("lt", "gt"):
-        return None
-    low, high = tests[0].invars if tests[0].primitive.name == "lt" else reversed(tests[0].invars)
-    operands = dict(zip(condition.invars, [*known[:head], *known[head + shared :]], strict=True))
-
-    def find(variable: Any) -> int | None:
-        return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
-
-    start, stop = find(low), find(high)
-    if start is None or stop is None:
-        return None
-    position = condition.invars.index(low) - head  # of the counter among carried values
-    counter, result = body.invars[position + shared], body.outvars[position]
-    adders = [one for one in body.eqns if one.outvars[0] is result and one.primitive.name == "add"]
-    steps = [one for adder in adders[:1] for one in adder.invars if one is not counter]
-    counts = len(steps) == 1 and hasattr(steps[0], "val") and int(steps[0].val) == 1
-    return max(stop - start, 0) if counts else None

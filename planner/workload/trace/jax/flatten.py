@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..graph.graph import (
-    Graph,
-    Node,
-    Remark,
-    compute_trip_count,
-    find_inner_jaxprs,
-    mark_loop,
-    select_most_expensive_branch,
-)
+from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..rules import (
     Equation,
     Role,
@@ -53,7 +45,6 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def inline(
@@ -64,30 +55,21 @@ class _GraphBuilder:
         scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
         scope.update(zip(jaxpr.constvars, constants, strict=True))
         places: dict[Any, _Place] = {}
+
+        def read(variables: Sequence[Any]) -> list[int | None]:
+            return [None if hasattr(one, "val") else scope[one] for one in variables]
+
         for equation in jaxpr.eqns:
             inner = equation.source_info.name_stack
             if inner not in places:
                 places[inner] = place._replace(stack="/".join(filter(None, (place.stack, str(inner)))))
-            inputs = [self._value(variable, scope) for variable in equation.invars]
-            results = self._equation(equation, inputs, places[inner])
+            results = self._equation(equation, read(equation.invars), places[inner])
             scope.update(zip(equation.outvars, results, strict=True))
-        return [self._value(variable, scope) for variable in jaxpr.outvars]
+        return read(jaxpr.outvars)
 
     def values(self, variables: Sequence[Any]) -> list[int]:
         """Assign new value numbers to variables."""
         return [self.graph.new_value(nbytes(variable)) for variable in variables]
-
-    def _value(self, variable: Any, scope: dict[Any, int | None]) -> int | None:
-        if not hasattr(variable, "val"):
-            return scope[variable]
-        aval = variable.aval
-        if aval.shape != () or getattr(aval.dtype, "kind", "") not in ("i", "u"):
-            return None
-        known = int(variable.val)
-        if known not in self._integers:
-            self._integers[known] = self.graph.new_value(0)
-            self.graph.constants[self._integers[known]] = known
-        return self._integers[known]
 
     def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
@@ -131,7 +113,7 @@ class _GraphBuilder:
         outputs = self.values(equation.outvars)
         reads: dict[int, int] = {}
         for value, size in zip(inputs, rule.reads(equation), strict=False):
-            if value is not None and value not in self.graph.constants:
+            if value is not None:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
@@ -192,17 +174,13 @@ class _GraphBuilder:
     def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
-        known = [None if value is None else self.graph.constants.get(value) for value in inputs]
-        trips = compute_trip_count(equation, known)
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
         self._border("while_begin", inputs[head + shared :], [*results, *state], place)
         body = params["body_jaxpr"].jaxpr
-        inside = place._replace(times=place.times * (1 if trips is None else trips))
-        ends = self.inline(body, [*inputs[head : head + shared], *state], inside)
+        ends = self.inline(body, [*inputs[head : head + shared], *state], place)
         self._border("while_end", ends, [], place)
-        if trips is None:
-            self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
+        self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
         return results
 
     def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
