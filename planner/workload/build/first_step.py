@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -23,7 +22,7 @@ def is_own(model: Any, name: str) -> bool:
 
 
 def require_backend_of_step(model: Any, text: str) -> None:
-    """Raise BackendError if the model's own `train_step` is not written for the current backend.
+    """Raise BackendError if the model's own `train_step` is written for another backend.
 
     Keras passes the state and the data to it on JAX, the data alone on other backends.
     """
@@ -72,12 +71,6 @@ def _defers_building(model: Any) -> bool:
     return keras.backend.backend() == "tensorflow" and model._distribute_strategy is None
 
 
-def enter_strategy(model: Any) -> AbstractContextManager[Any]:
-    """Return the scope of the strategy of TensorFlow under which a model was made, if there is one."""
-    strategy = getattr(model, "_distribute_strategy", None)
-    return nullcontext() if strategy is None else strategy.scope()
-
-
 def get_attribute(model: Any, name: str) -> Any:
     """Return a property for which Keras raises until the model was called."""
     try:
@@ -106,26 +99,26 @@ def compile_model(
 def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size: int) -> None:
     """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`, which gets `data`.
 
-    Keras itself would trace the whole model again (5 s for ResNet-50); the parts are built from the shapes of
-    their arguments. On TensorFlow, a `train_step` of the user's builds what it uses.
+    Keras itself would trace the whole model again (5 s for ResNet-50). On TensorFlow, a `train_step` of the user's
+    builds what it uses.
     """
     if is_own(model, "train_step") and _defers_building(model):
         return
     if output is not None:
         batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
 
         def fix_batch(tensor: Any) -> Any:
             first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
             return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
 
-        _build_parts(model, x, y, keras.tree.map_structure(fix_batch, output), weight)
+        _build_parts(model, batch, keras.tree.map_structure(fix_batch, output))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
 
-def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
+def _build_parts(model: Any, batch: Any, y_pred: Any) -> None:
     """Build metrics and loss, by the user's methods if there are any, else without the losses of layers."""
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
     metrics, loss = getattr(model, "_compile_metrics", None), getattr(model, "_compile_loss", None)
     if metrics is not None and not metrics.built:
         if is_own(model, "compute_metrics"):

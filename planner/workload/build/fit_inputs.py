@@ -35,16 +35,13 @@ class FitInputs:
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
     """Describe the data among the arguments of a `fit()` call, by name and with defaults.
 
-    Raises:
-        CaptureError: The data is of a type unsupported by Keras, or has no first batch.
+    Raises CaptureError if the data is of a type unsupported by Keras, or has no first batch.
     """
-    data = arguments["x"]
+    data, steps = arguments["x"], arguments.get("steps_per_epoch")
     if data is None:
         raise CaptureError("fit() was called without data", hint=f"pass {EVERY_KIND}")
-    if _is_arrays(data):
-        feed = _describe_arrays(data, arguments)
-    else:
-        feed = _describe_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
+    are_arrays = _is_arrays(data)
+    feed = _describe_arrays(data, arguments) if are_arrays else _describe_batches(data, steps_per_epoch=steps)
     feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
         return replace(feed, sample_weight=ArraySpec((), "float32"), parts=None)
@@ -56,18 +53,11 @@ def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int 
 
     `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
     itself (`pack_x_y_sample_weight`, Keras 3.15).
-
-    Example:
-        >>> pack_batch("x", None, None), pack_batch(["a", "b"], None, None), pack_batch("x", "y", None)
-        ('x', (['a', 'b'],), ('x', 'y'))
     """
     if parts is None:
         given = 1 if isinstance(x, (list, tuple)) else 0
         parts = given if y is None else 2 if sample_weight is None else 3
     return (x, y, sample_weight)[:parts] if parts else x
-
-
-# --- arrays -----------------------------------------------------------------------------------------------
 
 
 def _is_arrays(data: Any) -> bool:
@@ -122,9 +112,6 @@ def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
     return max(1, math.floor(samples * (1.0 - split)))
 
 
-# --- batches ----------------------------------------------------------------------------------------------
-
-
 def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
     batch, batches = _read_first_batch(data)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
@@ -164,9 +151,6 @@ def _read_first_batch(data: Any) -> tuple[Any, int | None]:
             f"cannot read the data given to fit() ({type(data).__name__}): {to_one_line(error)}",
             hint=f"pass {EVERY_KIND}",
         ) from error
-
-
-# --- shapes and types -------------------------------------------------------------------------------------
 
 
 def _build_spec(array: Any) -> ArraySpec:

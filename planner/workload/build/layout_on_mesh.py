@@ -18,14 +18,6 @@ from ..trace.division.spec import UNDIVIDED, Axis, Placement, Shape, Spec
 from ..trace.jax.step import build_device_layout
 
 
-def get_distribution_name(strategy: Strategy | None) -> str:
-    """Return the name of the strategy or distribution (`DataParallel`, ...); empty if none is set."""
-    if strategy is not None:
-        return strategy.name
-    known = keras.distribution.distribution()
-    return "" if known is None else type(known).__name__
-
-
 def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
     """Return the placement of a built model's variables by the current distribution; None without one."""
     distribution = keras.distribution.distribution()
@@ -83,7 +75,7 @@ def place_in_parts(model: Any, devices: int, *, mode: Mode) -> Placement:
     specs: dict[int, Spec] = {}
     if devices == 1:
         return Placement(sizes={})
-    for layer in model._flatten_layers(include_self=False, recursive=True):
+    for layer in model._flatten_layers(include_self=False):
         specs.update(_divide_layer(layer, devices))
     if mode == "train":
         named = {one.path.replace("/", "_"): one for one in model.trainable_variables if id(one) in specs}
@@ -125,16 +117,7 @@ def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table:
 
     A kernel is (inputs, outputs), or has heads and their size in the place of one of them; the name of its layer
     tells square ones apart. A look-up table is (rows, features).
-
-    Example:
-        >>> choose_divided_dimension((512, 2048), name="dense", devices=4)
-        1
-        >>> choose_divided_dimension((2048, 512), name="dense_1", devices=4)
-        0
-        >>> choose_divided_dimension((8, 64, 512), name="attention_output", devices=4)
-        0
     """
-    dim = None
     if is_table:
         dim = 0
     elif len(shape) == 3:  # heads x size in the place of inputs or outputs
@@ -143,4 +126,6 @@ def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table:
         inputs, outputs = shape
         returns = inputs > outputs or (inputs == outputs and RETURNING.search(name) is not None)
         dim = 0 if returns else 1
-    return None if dim is None or shape[dim] % devices else dim
+    else:
+        return None
+    return None if shape[dim] % devices else dim

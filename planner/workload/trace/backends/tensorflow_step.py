@@ -33,10 +33,7 @@ _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
 def trace_tensorflow_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it; see `trace_step`.
-
-    What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.
-    """
+    """Return the operations of one step, which builds what is not built yet, without computing it."""
     import tensorflow as tf
 
     def run(data: Any) -> Any:
@@ -71,7 +68,10 @@ def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: P
             called, most = operation.get_attr(attribute), None
             if kind in LOOPS and len(operation.inputs) > 1:
                 most = _find_constant(operation.inputs[1])  # of its iterations
-            inner = _find_function(graph, str((called[0] if isinstance(called, list) else called).name))
+            name, owner = str((called[0] if isinstance(called, list) else called).name), graph
+            while name not in owner._functions:  # wherever it is defined
+                owner = owner.outer_graph
+            inner = owner._functions[name].graph
             yield from _iter_rows(inner, optimizers, times=times * float(max(most or 1, 1)), phase=own)
         elif (row := _build_row(operation, times, own)) is not None:
             yield row
@@ -87,16 +87,6 @@ def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
     if _COUNTER.sub("", name.partition("/")[0]) in optimizers:
         return "update"
     return "backward" if "gradient_tape" in name or "gradients" in name or name.startswith("AddN") else None
-
-
-def _find_function(graph: Any, name: str) -> Any:
-    """Return the graph of a function called by an operation, wherever it is defined."""
-    while graph is not None:
-        function = graph._functions.get(name)
-        if function is not None:
-            return function.graph
-        graph = getattr(graph, "outer_graph", None)
-    raise LookupError(name)
 
 
 def _find_constant(tensor: Any) -> int | None:
@@ -139,9 +129,7 @@ def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
 
 def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     shape = tensor.shape
-    if tensor.dtype.size == 0 or shape.rank is None or any(n is None for n in shape):
-        return None
-    return tuple(int(n) for n in shape)
+    return tuple(map(int, shape)) if tensor.dtype.size and shape.is_fully_defined() else None
 
 
 def _find_contraction(operation: Any, out: tuple[int, ...]) -> Product | None:

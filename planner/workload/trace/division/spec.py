@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import SimpleNamespace
@@ -42,12 +42,7 @@ def find_names(spec: Iterable[Axes]) -> frozenset[str]:
 
 
 def compute_local_shape(shape: Shape, spec: Spec) -> Shape:
-    """Return the shape of the largest part of an array that a device holds.
-
-    Example:
-        >>> compute_local_shape((8, 30), ((Axis("batch", 1),), (Axis("model", 4),)))
-        (8, 8)
-    """
+    """Return the shape of the largest part of an array that a device holds."""
     return tuple(-(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True))
 
 
@@ -56,28 +51,18 @@ def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
 
     A division is carried from the outermost dimension of a group to the outermost one that the group becomes:
     heads x size becomes (heads, size), and samples x length becomes one dimension.
-
-    Example:
-        >>> divide_reshaped((2, 12), ((), (Axis("model", 4),)), (2, 4, 3))
-        ((), (Axis(name='model', parts=4),), ())
-        >>> divide_reshaped((2, 12), ((), (Axis("model", 4),)), (24,))
-        ((),)
     """
     found = [UNDIVIDED] * len(after)
     for left, right in _group_dimensions(before, after):
         outer = next((dim for dim in left if before[dim] != 1), None)
         inner = next((dim for dim in right if after[dim] != 1), None)
-        if outer is None or inner is None:
-            continue
-        parts = prod(axis.parts for axis in spec[outer])
-        if after[inner] % parts == 0:
+        if outer is not None and inner is not None and after[inner] % prod(one.parts for one in spec[outer]) == 0:
             found[inner] = spec[outer]
     return tuple(found)
 
 
-def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """Return the smallest groups of neighbouring dimensions of equal size, before and after."""
-    groups: list[tuple[Sequence[int], Sequence[int]]] = []
+def _group_dimensions(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
+    """Yield the smallest groups of neighbouring dimensions of equal size, before and after."""
     i = j = 0
     while i < len(before) and j < len(after):
         end, to = i + 1, j + 1
@@ -87,10 +72,9 @@ def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], 
             elif right < left and to < len(after):
                 to += 1
             else:
-                return groups
-        groups.append((range(i, end), range(j, to)))
+                return
+        yield range(i, end), range(j, to)
         i, j = end, to
-    return groups
 
 
 class Placement(Frozen):
@@ -108,13 +92,7 @@ class Placement(Frozen):
         )
 
     def describe_ring(self, names: Sequence[str], *, message_bytes: int) -> dict[str, Any]:
-        """Return the fields of a `Collective` over some axes, but for those that its place in the step states.
-
-        Example:
-            >>> mesh = Placement(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
-            >>> mesh.describe_ring(["batch"], message_bytes=8)
-            {'devices': 2, 'stride': 4, 'message_bytes': 8, 'replicas': True}
-        """
+        """Return the fields of a `Collective` over some axes, but for those that its place in the step states."""
         order = list(self.sizes)
         last = max(order.index(name) for name in names)
         return {
@@ -131,9 +109,6 @@ class Placement(Frozen):
     def compute_local_shape(self, variable: Any) -> Shape:
         """Return the shape of the part of a variable that a device holds."""
         return compute_local_shape(tuple(variable.shape), self.get_spec(variable))
-
-
-# --- local equations -----------------------------------------------------------------------------------------
 
 
 class LocalVariable:
@@ -165,11 +140,16 @@ class LocalJaxpr:
 
     invars: Sequence[LocalVariable]
     constvars: Sequence[LocalVariable] = ()
-    outvars: Sequence[Any] = ()
+    results: Sequence[Value] = ()
     eqns: list[Any] = field(default_factory=list)
     # sums of partial sums, by their variable; what was exchanged or sliced, by variable, primitive and spec
     summed: dict[LocalVariable, Value] = field(default_factory=dict)
-    rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
+    rewritten: dict[tuple[Any, str, Spec], Value] = field(default_factory=dict)
+
+    @property
+    def outvars(self) -> list[Any]:
+        """Variables of the results."""
+        return [value.variable for value in self.results]
 
     @property
     def jaxpr(self) -> LocalJaxpr:
@@ -243,23 +223,24 @@ class Operands:
 
     def write(self, params: Mapping[str, Any], results: list[Value]) -> list[Value]:
         """Append the equation with its parameters and results on one device, and return the results."""
-        variables = ([value.variable for value in values] for values in (self.values, results))
-        self._append(self.equation.primitive, params, *variables)
+        self._append(self.equation.primitive, params, self.values, results)
         return results
 
-    def _append(self, primitive: Any, params: Mapping[str, Any], invars: list[Any], outvars: list[Any]) -> None:
+    def _append(self, primitive: Any, params: Mapping[str, Any], *sides: list[Value]) -> None:
         """Append an equation with those fields of `jax.core.JaxprEqn` that are read."""
-        facts = {"params": params, "invars": invars, "outvars": outvars, "source_info": self.equation.source_info}
+        before, after = ([value.variable for value in values] for values in sides)
+        facts = {"params": params, "invars": before, "outvars": after, "source_info": self.equation.source_info}
         self._body.eqns.append(SimpleNamespace(primitive=primitive, **facts))
 
     def _rewrite(self, value: Value, primitive: str, params: Mapping[str, Any]) -> Value:
         """Append an equation from a value's variable to a new one of its present spec."""
-        old, key = value.variable, (value.variable, primitive, value.spec)
+        key = (value.variable, primitive, value.spec)
         if key not in self._body.rewritten:
-            new = LocalVariable(compute_local_shape(value.shape, value.spec), old.aval.dtype)
-            self._append(SimpleNamespace(name=primitive), params, [old], [new])
+            shape = compute_local_shape(value.shape, value.spec)
+            new = replace(value, variable=LocalVariable(shape, value.variable.aval.dtype))
+            self._append(SimpleNamespace(name=primitive), params, [value], [new])
             self._body.rewritten[key] = new
-        return replace(value, variable=self._body.rewritten[key])
+        return replace(value, variable=self._body.rewritten[key].variable)
 
     def _exchange(
         self, kind: str, value: Value, *, names: tuple[str, ...], largest: Spec, itemsize: int = 0
@@ -267,4 +248,5 @@ class Operands:
         """Append a collective over axes of the mesh."""
         size = itemsize or value.variable.aval.dtype.itemsize
         message = prod(compute_local_shape(value.shape, largest)) * size
-        return self._rewrite(value, kind, self.mesh.describe_ring(names, message_bytes=message))
+        ring = self.mesh.describe_ring(names, message_bytes=message)
+        return self._rewrite(value, kind, {"kind": kind, **ring})

@@ -22,11 +22,7 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
     """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
 
     The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
-    the diagonal.
-
-    Args:
-        batch: Samples times heads of the queries [-].
-        repeats: Forward passes repeated before a backward pass, by recomputation [-].
+    the diagonal. `batch`: samples times heads of the queries; `repeats`: forward passes that are recomputed [-].
     """
     blocks = math.ceil(call.keys / BLOCK)
     share = (blocks + 1) / (2 * blocks) if call.causal else 1.0
@@ -46,21 +42,21 @@ def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Gr
     for index, node in enumerate(graph.nodes):
         if node.attention:
             members.setdefault(node.call, []).append(index)
-    fused = replace(graph, nodes=list(graph.nodes), sizes=list(graph.sizes), parents=list(graph.parents))
-    replaced: dict[int, Node | None] = {}
+    fused = replace(graph, sizes=list(graph.sizes), parents=list(graph.parents))
+    nodes: list[Node | None] = list(graph.nodes)
     for number, indices in members.items():
         call = calls.get(number)
         found = None if call is None else _fuse_call(fused, indices, call)
         if found is None:
             return graph, ()
-        replaced.update(found)
-    nodes = (replaced.get(index, node) for index, node in enumerate(graph.nodes))
+        for index in indices:
+            nodes[index] = found.get(index)
     fused.nodes = [node for node in nodes if node is not None]
     return fused, tuple(dict.fromkeys(calls[number] for number in members))
 
 
-def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node | None] | None:
-    """Return what replaces each node of a call; None if its nodes are not two products and their gradients."""
+def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node] | None:
+    """Return what replaces the nodes of a call, by index; None if they are not two products and gradients."""
     passes = [[index for index in indices if graph.nodes[index].phase == one] for one in ("forward", "backward")]
     products, again = ([index for index in one if graph.nodes[index].role is Role.CONTRACTION] for one in passes)
     counts = {graph.nodes[index].count for index in products}
@@ -86,8 +82,7 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
             product=build_attention_product(call, batch=batch, backward=backward, repeats=repeats),
         )
 
-    found: dict[int, Node | None] = dict.fromkeys(indices)
-    found[passes[0][-1]] = build("forward", inputs, kept)
+    found = {passes[0][-1]: build("forward", inputs, kept)}
     if passes[1]:
         read, gradients = _find_border(graph, passes[1], inner=indices)
         sizes = {value: graph.sizes[value] for value in kept}

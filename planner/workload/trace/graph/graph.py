@@ -30,7 +30,7 @@ class Node:
 
     name: str  # of the primitive
     rule: Rule
-    equation: Equation | None  # None for loop border marks
+    equation: Equation  # None for loop border marks
     inputs: tuple[int, ...]  # value numbers, without literals, as are outputs
     outputs: tuple[int, ...]
     reads: tuple[int, ...]  # of each input, in their order [bytes]
@@ -96,8 +96,7 @@ class Graph:
         return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
 
     def weights(self) -> dict[int, int]:
-        """Return the values that are trainable variables or parts of them, and the variable each one
-        converts.
+        """Return the values that are trainable variables or parts of them, and the variable each one converts.
 
         A cast or transposed variable is the same weight; a part of a variable is a separate weight.
         """
@@ -110,8 +109,6 @@ class Graph:
                     weights.update({value: value for value in node.outputs})
         return weights
 
-
-# --- calls, loops and branches -------------------------------------------------------------------------------
 
 _ADDITIONS = ("add", "add_any")
 
@@ -126,7 +123,6 @@ def mark_loop(
     own constants are not followed.
 
     Args:
-        nodes: The flattened body.
         state: Carried values at the start of the body.
         ends: Results of the body: carried values first, then collected values.
         length, layer: As for `Loop`.
@@ -179,9 +175,7 @@ def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
 
 def find_inner_jaxprs(equation: Equation) -> list[Any]:
     """Return the jaxprs called by an equation (`jit`, `custom_jvp_call`, `checkpoint`, `shard_map`, ...)."""
-    jaxprs = (
-        getattr(value, "jaxpr", value) for value in equation.params.values()
-    )  # closed ones contain open ones
+    jaxprs = (getattr(value, "jaxpr", value) for value in equation.params.values())  # of closed ones, the open
     return [one for one in jaxprs if hasattr(one, "eqns") and hasattr(one, "invars")]
 
 

@@ -1,11 +1,10 @@
 """Fusion by layer: each layer call is one kernel, and only values that cross its border move.
 
-Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch
-normalization, activations or softmax. Contractions, lookups, pooling, sorting and random numbers are separate
-kernels. Between the products of a layer with several (attention), no such kernel exists: there each call of
-`keras.ops`, and each operator, is one. Values used again only by the same layer's backward pass that can be
-recomputed from the layer's inputs are recomputed, as in such kernels. The update of one variable is one
-kernel.
+Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch normalization,
+activations or softmax; so does the update of one variable. Contractions, lookups, pooling, sorting and random
+numbers are separate kernels. Between the products of a layer with several (attention), each call of `keras.ops`,
+and each operator, is one. Values used again only by the same layer's backward pass are recomputed from the layer's
+inputs where they can be, as in such kernels.
 """
 
 from __future__ import annotations
@@ -74,11 +73,9 @@ def group_layers(graph: Graph) -> LayerKernels:
             previous = place
             keys.append((*place, run))
     numbers: dict[tuple[object, ...], int] = {}  # in the order of their first nodes
-    kernels: list[LayerKernel] = []
     kernel_of = [numbers.setdefault(key, len(numbers)) for key in keys]
-    for index, number in enumerate(kernel_of):
-        if number == len(kernels):
-            kernels.append(LayerKernel(index))
+    firsts = {number: index for index, number in reversed([*enumerate(kernel_of)])}
+    kernels = [LayerKernel(firsts[number]) for number in range(len(numbers))]
     _BorderTraffic(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 
@@ -88,10 +85,9 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
 
     Scalar work (a bias correction) is assigned to the next updated variable.
     """
-    updates = [
-        (index, node) for index, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE
-    ]
-    roots = {index: index for index, _ in updates}
+    every = {i: node for i, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE}
+    updates = {index: node for index, node in every.items() if not node.scalar}
+    roots = {index: index for index in updates}
 
     def find(index: int) -> int:
         while roots[index] != index:
@@ -99,20 +95,16 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
             index = roots[index]
         return index
 
-    maker = {value: index for index, node in updates if not node.scalar for value in node.outputs}
-    first_reader: dict[int, int] = {}
-    for index, node in updates:
-        for value in node.inputs if not node.scalar else ():
-            other = maker.get(value)
-            if other is None and graph.sizes[value] > 8:
-                other = first_reader.setdefault(value, index)
+    first = {value: index for index, node in updates.items() for value in node.outputs}  # that has a value
+    for index, node in updates.items():
+        for value in node.inputs:
+            other = first.setdefault(value, index) if graph.sizes[value] > 8 else first.get(value)
             if other is not None and graph.nodes[other].role is not Role.REDUCE:
                 roots[find(index)] = find(other)
-    components: dict[int, int] = {}
     following = -1
-    for index, node in reversed(updates):
-        if not node.scalar:
-            following = find(index)
+    components: dict[int, int] = {}
+    for index in reversed(every):
+        following = find(index) if index in updates else following
         components[index] = following
     return components
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
@@ -73,7 +73,6 @@ class _GraphBuilder:
 
     def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
-        control: dict[str, Callable[..., Sequence[int | None]]]
         control = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if name in control:
             return control[name](equation, inputs, place)
@@ -91,9 +90,8 @@ class _GraphBuilder:
     def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         """Return the operands of batched products with batch axes first, copied if necessary.
 
-        Libraries step through a batch of products with one stride. Queries, keys and values in the layout
-        (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
-        copies.
+        Libraries step through a batch of products with one stride: queries, keys and values in the layout (batch,
+        length, heads, size) are transposed in every framework. The gradient reads the same copies.
         """
         results = list(inputs)
         for side, axes in enumerate(equation.params["dimension_numbers"][1]):
@@ -141,21 +139,12 @@ class _GraphBuilder:
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], place: _Place) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
-        reads = dict.fromkeys((value for value in inputs if value is not None), 0)
-        self.graph.nodes.append(
-            Node(
-                name=name,
-                rule=_LOOP_BORDER,
-                equation=None,
-                inputs=tuple(reads),
-                outputs=tuple(outputs),
-                reads=tuple(reads.values()),
-                layer=parse_scope(place.stack).layer,
-                phase=parse_scope(place.stack).phase,
-            )
-        )
+        read = tuple(dict.fromkeys(value for value in inputs if value is not None))
+        free, scope = (0,) * len(read), parse_scope(place.stack)
+        mark = Node(name, _LOOP_BORDER, None, read, tuple(outputs), free, scope.layer, scope.phase)
+        self.graph.nodes.append(mark)
 
-    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
+    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]
@@ -171,7 +160,7 @@ class _GraphBuilder:
         self._border("scan_end", [*ends, *inputs[consts:]], [], place)
         return results
 
-    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
+    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
         first = len(self.graph.sizes)
@@ -183,10 +172,9 @@ class _GraphBuilder:
         self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
         return results
 
-    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
-        branch = select_most_expensive_branch(equation)
+    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         first = len(self.graph.sizes)
-        results = self.inline(branch, inputs[1:], place)
+        results = self.inline(select_most_expensive_branch(equation), inputs[1:], place)
         self._remark("a branch in {} depends on data; its most expensive side is counted", place, first)
         return results
 
@@ -200,11 +188,9 @@ _SAME_KERNEL = ("transpose", "rev", "convert_element_type")
 
 
 def simplify(graph: Graph, *, has_update: bool) -> None:
-    """Rewrite the graph in place: phases resolved, dead nodes removed, layout changes folded.
+    """Rewrite a graph in place: phases resolved, dead nodes removed, layout changes folded.
 
-    Args:
-        graph: Graph from `flatten`.
-        has_update: Whether the step has a backward pass and an update.
+    `has_update`: whether the step has a backward pass and an update.
     """
     backward = [index for index, node in enumerate(graph.nodes) if node.phase == "backward"] or [len(graph.nodes)]
     for index, node in enumerate(graph.nodes):  # outside of layers, by the position relative to the backward pass
@@ -236,7 +222,7 @@ def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
     axes: set[int] = set()
     while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
         node = graph.nodes[index]
-        if node.name == "rev" and node.equation is not None:
+        if node.name == "rev":
             axes ^= set(node.equation.params["dimensions"])
         value = node.inputs[0]
     return bool(axes)
@@ -278,8 +264,5 @@ def _fold_layouts(graph: Graph) -> None:
 
 def _takes_layout(contraction: Node, layout: Node) -> bool:
     """Return whether a product takes an array in any order of its axes: a convolution, or one of matrices."""
-    if contraction.role is not Role.CONTRACTION or layout.equation is None:
-        return False
-    if contraction.name == "conv_general_dilated":
-        return True
-    return layout.name == "transpose" and len(get_shape(layout.equation.outvars[0])) == 2
+    is_matrix = layout.name == "transpose" and len(get_shape(layout.equation.outvars[0])) == 2
+    return contraction.name == "conv_general_dilated" or (contraction.role is Role.CONTRACTION and is_matrix)
