@@ -17,13 +17,21 @@ from ..accumulation import build_accumulation_pass
 from ..backend import get_user_backend
 from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_by_user
 from ..keras_layers import replacing
-from ..model import Strategy, Workload
+from ..model import DeviceLayout, Strategy, Workload
+from ..ops import Mode
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
 from ..trace.division.spec import Placement
-from ..trace.jax.step import KnownSteps, TracedStep, build_unfused, compute_batch_bytes, trace_step
+from ..trace.jax.step import (
+    KnownSteps,
+    TracedStep,
+    build_device_layout,
+    build_unfused,
+    compute_batch_bytes,
+    trace_step,
+)
 from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
 from .fit_inputs import FitInputs, pack_batch, validate_names
-from .layout_on_mesh import build_script_layout, find_distribution, place_in_parts
+from .layout_on_mesh import find_distribution, place_in_parts
 from .model_facts import (
     NAME,
     find_layer_sizes,
@@ -39,10 +47,7 @@ FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
 
 
 def find_tf32_products() -> Literal["all", "convolutions", "none"]:
-    """Return the float32 products that may run in TF32, by the backend's settings after the user's code ran.
-
-    Those of TensorFlow hold also if the model itself is traced on JAX.
-    """
+    """Return the float32 products that may run in TF32, by the settings of the backend, and of TensorFlow."""
     if keras.backend.backend() == "torch":
         torch = sys.modules["torch"]
         if torch.get_float32_matmul_precision() != "highest":
@@ -71,10 +76,7 @@ class RunProperties:
 
 
 class ModelAssembler:
-    """Workloads of one model, whose variables may be abstract, each equal to that of a freshly built model.
-
-    More than one only on JAX: on other backends a traced model is unusable.
-    """
+    """Workloads of one model, each as of one built anew; on TensorFlow and PyTorch, a traced model is unusable."""
 
     def __init__(self, model: Any, *, run: RunProperties) -> None:
         self.model, self.run = model, run
@@ -133,12 +135,23 @@ class ModelAssembler:
         notes += traced.notes
         workload = replace(
             build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
-            layout=build_script_layout(
-                model, scripted, mode=options.mode, states_devices=run.states_devices, strategy=run.strategy
-            ),
+            layout=self._build_layout(scripted, mode=options.mode),
             tokens_per_sample=find_tokens_per_sample(x, output),
         )
         return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
+
+    def _build_layout(self, placement: Placement | None, *, mode: Mode) -> DeviceLayout | None:
+        """Return the layout by the strategy of the user's code, or by its distribution; None without one."""
+        strategy, takes_all = self.run.strategy, not self.run.states_devices
+        if strategy is not None:
+            sizes = {} if strategy.devices is None else {"replica": strategy.devices}
+            placement, takes_all = Placement(sizes=sizes, replicas=frozenset(sizes)), not sizes
+        elif placement is None:
+            return None
+        else:
+            takes_all &= prod(placement.sizes.values()) == jax.device_count()
+        layout = build_device_layout(self.model, placement, mode=mode, takes_all=takes_all)
+        return layout if strategy is None else replace(layout, keeps_batch=strategy.keeps_batch)
 
     def _restore_names(self) -> None:
         """Set Keras's counters of names as at the first call, so that each trace gives the same names."""
@@ -202,10 +215,9 @@ def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions,
     inputs = get_attribute(model, "inputs") or ()
     fixed = next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
     if fixed is not None and options.batch_size not in (None, fixed):
-        raise UsageError(
-            f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
-            hint="omit `batch_size` in `keras.Input` to allow any size",
-        )
+        hint = "omit `batch_size` in `keras.Input` to allow any size"
+        fixes = f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}"
+        raise UsageError(fixes, hint=hint)
     known = options.batch_size or run.feed.batch_size or fixed
     if known is None:
         notes.append(f"no batch size is given: {DEFAULT_BATCH_SIZE}, the default of fit()")
@@ -248,10 +260,7 @@ def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
 
 
 def without_device_pinning(model: Any) -> AbstractContextManager[None]:
-    """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
-
-    Abstract variables have no value, and therefore no device.
-    """
+    """Keep Keras 3.9 from pinning results to devices of the values of variables, which abstract ones lack."""
     name = "_enforce_jax_state_sharding"
     return replacing((model, name, lambda *parts: parts)) if hasattr(type(model), name) else nullcontext()
 

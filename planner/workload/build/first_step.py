@@ -52,12 +52,10 @@ def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infe
     the loss or a metric is not built (`_symbolic_build`, Keras 3.15), and on TensorFlow only under a strategy.
     """
     if all(layer.built for layer in model._flatten_layers()):
-        outputs = get_attribute(model, "outputs")
-        if outputs and any(one.shape[0] not in (None, batch_size) for one in outputs):
-            outputs = None  # of a phase with another batch size
-        if outputs and len(outputs) == 1:
-            return outputs[0]
-        if outputs and (known := get_attribute(model, "output")) is not None:
+        outputs = get_attribute(model, "outputs") or ()
+        known = outputs[0] if len(outputs) == 1 else get_attribute(model, "output")
+        of_another_phase = any(one.shape[0] not in (None, batch_size) for one in outputs)
+        if outputs and known is not None and not of_another_phase:
             return known
     if mode == "train" and is_own(model, "train_step"):
         parts = (getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None))
@@ -87,8 +85,8 @@ def compile_model(
         loss = options.loss or (model.loss if model.compiled else None)
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
-            assumed = ("a loss matching its output" if loss is None else "", "Adam" if optimizer is None else "")
-            what = " and ".join(filter(None, assumed)) or "the given loss and optimizer"
+            assumed = ["a loss matching its output"] * (loss is None) + ["Adam"] * (optimizer is None)
+            what = " and ".join(assumed) or "the given loss and optimizer"
             notes.append(f"the model is not compiled: {what} assumed")
         if loss is None and output is not None:
             loss = choose_loss(model, output, feed.y)
@@ -138,7 +136,6 @@ def build_predictions(model: Any, output: Any, *, samples: int) -> Any:
     def predict(tensor: Any) -> Any:
         shape = (samples, *tensor.shape[1:])
         by_activation = {"softmax": 1.0 / max(1, shape[-1] or 1), "sigmoid": 0.5}
-        value = by_activation.get(find_activation(model, tensor), 0.0)
-        return np.full(shape, value, str(tensor.dtype))
+        return np.full(shape, by_activation.get(find_activation(model, tensor), 0.0), str(tensor.dtype))
 
     return keras.tree.map_structure(predict, output)

@@ -91,14 +91,13 @@ def _count_samples(data: Any) -> int:
 
 def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
     """Return the samples evaluated after every epoch, with `validation_freq` in the mean; None if unknown [-]."""
-    samples: int | None
+    samples: int | None = None
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
         samples = _count_samples(held_out[0])
     elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
         samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
     else:
-        samples = None
         with suppress(Exception):  # the data is the user's code, if there is any
             samples = _describe_batches(held_out, steps_per_epoch=arguments.get("validation_steps")).samples
     return max(1, samples // often) if samples is not None and isinstance(often, int) else None
@@ -174,15 +173,12 @@ LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "
 
 
 def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
-    """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
-
-    Of known targets, those that are one-hot take the dense cross-entropy.
-    """
+    """Return losses nested like the output: cross-entropy after softmax or sigmoid, else squared error."""
     outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
 
     def choose(output: Any, target: ArraySpec | None) -> str:
         loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
-        dense = target is not None and target.shape[-1:] == tuple(output.shape[-1:])
+        dense = target is not None and target.shape[-1:] == tuple(output.shape[-1:])  # one-hot
         return loss.removeprefix("sparse_") if dense else loss
 
     known = targets if len(targets) == len(outputs) else [None] * len(outputs)

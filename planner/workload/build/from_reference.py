@@ -39,14 +39,11 @@ def build_model(reference: Reference, *, base: Path, precision: str | None) -> A
         return _build_function(reference, folder=base)
     if reference.module == KERAS_HUB:
         return build_preset(reference)
-    rooms = keras.applications
-    known = [name for name in dir(rooms) if name[:1].isupper() and callable(getattr(rooms, name))]
+    known = {name: one for name, one in vars(keras.applications).items() if name[:1].isupper() and callable(one)}
     if reference.name not in known:
-        raise UsageError(
-            f"unknown Keras application `{reference.name}`",
-            hint=near_names_hint(reference.name, known, see_all="python -c 'help(\"keras.applications\")'"),
-        )
-    constructor = getattr(rooms, reference.name)
+        hint = near_names_hint(reference.name, sorted(known), see_all="python -c 'help(\"keras.applications\")'")
+        raise UsageError(f"unknown Keras application `{reference.name}`", hint=hint)
+    constructor = known[reference.name]
     arguments = {**reference.arguments, "weights": None}
     _check_arguments(constructor, arguments, name=reference.text)
     try:
@@ -72,10 +69,8 @@ def _build_function(reference: Reference, *, folder: Path) -> Any:
         raise build_user_code_error(error, name=reference.text, doing="failed", folders=folders) from error
     if isinstance(model, keras.Model):
         return model
-    raise UsageError(
-        f"`{reference.text}` returned {type(model).__name__}, not a keras.Model",
-        hint="name a function that returns the model, compiled or not",
-    )
+    hint = "name a function that returns the model, compiled or not"
+    raise UsageError(f"`{reference.text}` returned {type(model).__name__}, not a keras.Model", hint=hint)
 
 
 def _find_function(reference: Reference) -> Callable[..., Any]:
@@ -86,10 +81,8 @@ def _find_function(reference: Reference) -> Callable[..., Any]:
         except ModuleNotFoundError as error:
             if error.name is None or not where.startswith(error.name):
                 raise
-            raise UsageError(
-                f"no module `{error.name}` for `{reference.text}`",
-                hint="run gpuplan in the folder that contains it, or install it in the environment of gpuplan",
-            ) from None
+            hint = "run gpuplan in the folder that contains it, or install it in the environment of gpuplan"
+            raise UsageError(f"no module `{error.name}` for `{reference.text}`", hint=hint) from None
     else:
         where, spec = path.name, importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
@@ -246,10 +239,8 @@ def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict
     if name in (None, BARE) and not arguments:
         return backbone
     known = sorted(task.__base__.__name__ for task in tasks.values() if task.backbone_cls is type(backbone))
-    raise UsageError(
-        f"`{text}`: {type(backbone).__name__} has no task `{wanted}`",
-        hint=f"give `?task=` with one of {', '.join([*known, BARE])}",
-    )
+    hint = f"give `?task=` with one of {', '.join([*known, BARE])}"
+    raise UsageError(f"`{text}`: {type(backbone).__name__} has no task `{wanted}`", hint=hint)
 
 
 def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
@@ -257,10 +248,8 @@ def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
     if not any(None in tensor.shape[1:] for tensor in model.inputs):
         return model
     if length is None:
-        raise UsageError(
-            f"`{text}` does not say how long its sequences are",
-            hint=f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`",
-        )
+        hint = f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`"
+        raise UsageError(f"`{text}` does not say how long its sequences are", hint=hint)
 
     def fix(tensor: Any) -> Any:
         shape = (length if size is None else size for size in tensor.shape[1:])

@@ -1,21 +1,17 @@
-"""Layout of a built model on several devices: its distribution's, its strategy's, or tensor parallelism."""
+"""Placement of a built model on several devices: its distribution's, or tensor parallelism."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
-import jax
 import keras
 
 from ..keras_layers import group_variables
-from ..model import DeviceLayout, Strategy
 from ..ops import Mode
 from ..trace.division.spec import UNDIVIDED, Axis, Placement, Shape, Spec
-from ..trace.jax.step import build_device_layout
 
 
 def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
@@ -39,24 +35,6 @@ def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
             specs[id(variable)] = spec
     replicas = frozenset(list_names(distribution.get_data_layout((1,)).axes[0]))
     return Placement(sizes=sizes, replicas=replicas, divided=specs)
-
-
-def build_script_layout(
-    model: Any, placement: Placement | None, *, mode: Mode, states_devices: bool, strategy: Strategy | None = None
-) -> DeviceLayout | None:
-    """Return the layout of a model under the distribution of the user's code; None without one.
-
-    `placement` is that of a distribution of Keras; `states_devices`: whether the code says how many it takes.
-    """
-    if strategy is not None:
-        sizes = {} if strategy.devices is None else {"replica": strategy.devices}
-        copies = Placement(sizes=sizes, replicas=frozenset(sizes))
-        layout = build_device_layout(model, copies, mode=mode, takes_all=strategy.devices is None)
-        return replace(layout, keeps_batch=strategy.keeps_batch)
-    if placement is None:
-        return None
-    takes_all = prod(placement.sizes.values()) == jax.device_count() and not states_devices
-    return build_device_layout(model, placement, mode=mode, takes_all=takes_all)
 
 
 AXIS = "model"

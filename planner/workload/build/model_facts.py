@@ -18,10 +18,7 @@ from ..trace.jax.step import compute_variable_sizes
 
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
-    """Return the length of the sequences of a language model; None for other models [-].
-
-    A language model takes integers of one length and returns a vector for each of them.
-    """
+    """Return the length of the integer sequences that a language model turns into vectors; None for others [-]."""
     lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
     outputs = () if output is None else keras.tree.flatten(output)
     returned = {tensor.shape[1] for tensor in outputs if len(tensor.shape) > 2}

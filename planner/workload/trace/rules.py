@@ -68,7 +68,6 @@ class Rule:
     reads: Callable[[Equation], tuple[int, ...]] = lambda equation: tuple(map(nbytes, equation.invars))
     writes: Callable[[Equation], int] = lambda equation: sum(map(nbytes, equation.outvars))
     is_view: Callable[[Equation], bool] = lambda equation: False  # whether it moves no data, unlike others
-    is_elementwise: bool = False  # each element of the result comes from those at the same place of operands
     known: bool = True  # whether the work is modelled; if not, bytes follow from shapes
 
 
@@ -123,12 +122,13 @@ def build_convolution(
 
 def describe_dot(equation: Equation, *, variant: str) -> Product:
     """Describe a `dot_general` as ``batch`` products of m × k by k × n: 2 m n k FLOP each."""
-    (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    left, right = (get_shape(variable) for variable in equation.invars[:2])
-    k = prod(left[axis] for axis in left_contracted)
-    batch = prod(left[axis] for axis in left_batch)
-    m = prod(size for axis, size in enumerate(left) if axis not in (*left_contracted, *left_batch))
-    n = prod(size for axis, size in enumerate(right) if axis not in (*right_contracted, *right_batch))
+    contracted, batched = equation.params["dimension_numbers"]
+    shapes = [get_shape(variable) for variable in equation.invars[:2]]
+    k, batch = (prod(shapes[0][axis] for axis in axes[0]) for axes in (contracted, batched))
+    m, n = (
+        prod(size for axis, size in enumerate(shape) if axis not in (*contracted[side], *batched[side]))
+        for side, shape in enumerate(shapes)
+    )
     return build_product(m=m, n=n, k=k, batch=batch, variant=variant)
 
 
@@ -140,10 +140,7 @@ def describe_ragged_dot(equation: Equation, *, variant: str) -> Product:
 
 
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Product:
-    """Describe a ``conv_general_dilated`` equation, in any layout, with one to three spatial axes, as its layer's.
-
-    `kernel_reversed`: whether its kernel operand is reversed an odd number of times.
-    """
+    """Describe a ``conv_general_dilated`` in any layout as its layer's, by whether its kernel is reversed."""
     params, axes = equation.params, equation.params["dimension_numbers"].lhs_spec
     first, second, result = _read_images(equation)
     is_dilated = prod(params["lhs_dilation"]) > 1
@@ -186,9 +183,6 @@ def _read_images(equation: Equation) -> list[Any]:
         leading, channels, *sizes = (get_shape(variable)[axis] for axis in axes)
         found.append(SimpleNamespace(leading=leading, channels=channels, sizes=tuple(sizes)))
     return found
-
-
-ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all_gather", "all_reduce", "reduce_scatter"
 
 
 def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
@@ -289,15 +283,13 @@ _FUNCTIONS: dict[str, dict[str, Callable[[Equation], Any]]] = {
     },
 }
 OPERATIONS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("operations.toml").read_text(encoding="utf-8"))
+SETS = {name: frozenset(names) for name, names in OPERATIONS["sets"].items()}
 
 
-def _build_rule(row: dict[str, Any]) -> Rule:
-    columns: dict[str, Any] = {name: known[row[name]] for name, known in _FUNCTIONS.items() if name in row}
-    columns["is_elementwise"] = row.get("is_elementwise", False)
-    return Rule(kind=OpKind(row["kind"]), role=Role(row["role"]), **columns)
-
-
-RULES = {name: _build_rule(row) for row in OPERATIONS["jax"] for name in row["names"]}
+RULES: dict[str, Rule] = {}
+for _row in OPERATIONS["jax"]:
+    _columns: dict[str, Any] = {name: known[_row[name]] for name, known in _FUNCTIONS.items() if name in _row}
+    RULES |= dict.fromkeys(_row["names"], Rule(kind=OpKind(_row["kind"]), role=Role(_row["role"]), **_columns))
 _UNKNOWN = Rule(kind=OpKind.OTHER, role=Role.BARRIER, known=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...keras_layers import group_variables
 from ...ops import Mode
 from ..graph.graph import find_inner_jaxprs, select_most_expensive_branch
-from ..rules import OPERATIONS, Equation, find_rule
+from ..rules import OPERATIONS, Equation, Role, find_rule
 from .spec import (
     UNDIVIDED,
     WHOLE,
@@ -217,7 +217,6 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
         mesh.build_axes(entry) if entry is None or isinstance(entry, str | tuple | list) else axes
         for entry, axes in zip(entries, value.spec, strict=True)
     )
-    operands.sum_up(0, wanted=wanted)
     operands.fit(0, wanted)
     return [(wanted, WHOLE)]
 
@@ -287,9 +286,7 @@ class _Divider(NamedTuple):
         ends = []
         for value, spec in zip(results, specs, strict=True):
             operands = Operands(equation, [value], mesh=self.mesh, body=body)
-            if not value.is_literal:
-                operands.sum_up(0, wanted=spec or value.spec)
-                operands.fit(0, spec or value.spec)
+            operands.fit(0, spec or value.spec)
             ends.append(operands.values[0])
         return ends
 
@@ -367,7 +364,7 @@ class _Divider(NamedTuple):
         for index, value in enumerate(values):
             alike = (
                 one.spec
-                for one in (values if find_rule(name).is_elementwise else ())
+                for one in (values if find_rule(name).role is Role.POINTWISE else ())
                 if one is not value and one.shape == value.shape and not one.partial and any(one.spec)
             )  # along whose axes the sum is scattered
             operands.sum_up(index, wanted=next(alike, None))
@@ -388,10 +385,7 @@ def divide_step(
 
 
 def divide_as_placed(closed_jaxpr: Any, model: Any, placement: Placement, *, mode: Mode) -> LocalJaxpr:
-    """Return a traced step as one device of a mesh runs it.
-
-    The batch is that of one replica: of its samples, the device works on all.
-    """
+    """Return a traced step, at the batch of one replica, as one device of a mesh runs it."""
     held = group_variables(model, train=mode == "train")
     variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
+from operator import mul
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ....records import Frozen
-from ..rules import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Equation
+from ..rules import Equation, get_shape
 
 Shape = tuple[int, ...]
 
@@ -53,28 +55,18 @@ def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
     heads x size becomes (heads, size), and samples x length becomes one dimension.
     """
     found = [UNDIVIDED] * len(after)
-    for left, right in _group_dimensions(before, after):
-        outer = next((dim for dim in left if before[dim] != 1), None)
-        inner = next((dim for dim in right if after[dim] != 1), None)
+    left, right = (list(accumulate(shape, mul)) for shape in (before, after))
+    i = j = 0
+    for size in sorted(
+        {*left} & {*right}
+    ):  # where the smallest groups of neighbouring dimensions of equal size end
+        end, to = left.index(size) + 1, right.index(size) + 1
+        outer = next((dim for dim in range(i, end) if before[dim] != 1), None)
+        inner = next((dim for dim in range(j, to) if after[dim] != 1), None)
         if outer is not None and inner is not None and after[inner] % prod(one.parts for one in spec[outer]) == 0:
             found[inner] = spec[outer]
-    return tuple(found)
-
-
-def _group_dimensions(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
-    """Yield the smallest groups of neighbouring dimensions of equal size, before and after."""
-    i = j = 0
-    while i < len(before) and j < len(after):
-        end, to = i + 1, j + 1
-        while (left := prod(before[i:end])) != (right := prod(after[j:to])):
-            if left < right and end < len(before):
-                end += 1
-            elif right < left and to < len(after):
-                to += 1
-            else:
-                return
-        yield range(i, end), range(j, to)
         i, j = end, to
+    return tuple(found)
 
 
 class Placement(Frozen):
@@ -90,17 +82,6 @@ class Placement(Frozen):
         return tuple(
             Axis(name, 1 if name in self.replicas else self.sizes[name]) for name in listed if name in self.sizes
         )
-
-    def describe_ring(self, names: Sequence[str], *, message_bytes: int) -> dict[str, Any]:
-        """Return the fields of a `Collective` over some axes, but for those that its place in the step states."""
-        order = list(self.sizes)
-        last = max(order.index(name) for name in names)
-        return {
-            "devices": prod(self.sizes[name] for name in names),
-            "stride": prod(self.sizes[name] for name in order[last + 1 :]),
-            "message_bytes": message_bytes,
-            "replicas": self.replicas.issuperset(names),
-        }
 
     def get_spec(self, variable: Any) -> Spec:
         """Return the division of a variable of the model."""
@@ -159,7 +140,7 @@ class LocalJaxpr:
 
 def build_value(variable: Any, spec: Spec) -> Value:
     """Return a new value for a traced variable."""
-    shape = tuple(getattr(variable.aval, "shape", ()))
+    shape = get_shape(variable)
     local = LocalVariable(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
     return Value(variable=local, shape=shape, spec=spec)
 
@@ -179,7 +160,7 @@ class Operands:
     @property
     def result_shapes(self) -> list[Shape]:
         """Shapes of the results as traced [-]."""
-        return [tuple(getattr(one.aval, "shape", ())) for one in self.equation.outvars]
+        return [get_shape(one) for one in self.equation.outvars]
 
     def spec(self, index: int) -> Spec:
         """Return the division of an operand."""
@@ -193,7 +174,7 @@ class Operands:
             if wanted is not None and name in find_names(wanted):
                 added = (tuple(axis for axis in axes if axis.name == name) for axes in wanted)
                 spec = tuple((*axes, *more) for axes, more in zip(spec, added, strict=True))
-            kind = ALL_REDUCE if spec == value.spec else REDUCE_SCATTER
+            kind = "all_reduce" if spec == value.spec else "reduce_scatter"
             done = replace(value, spec=spec, partial=value.partial - {name})
             value = self._exchange(kind, done, names=(name,), largest=value.spec, itemsize=value.summed_bytes)
             self.values[index] = self._body.summed[before] = value
@@ -205,10 +186,11 @@ class Operands:
         if names:
             spec = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in value.spec)
             whole = replace(value, spec=spec)
-            self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
+            self.values[index] = self._exchange("all_gather", whole, names=tuple(sorted(names)), largest=spec)
 
     def fit(self, index: int, spec: Spec) -> None:
-        """Gather an operand along axes that divide none of the same dimensions in a spec, and slice it to that."""
+        """Sum an operand, gather it along axes that divide other dimensions in a spec, and slice it to that."""
+        self.sum_up(index, wanted=spec)
         pairs = enumerate(zip(self.spec(index), spec, strict=True))
         self.gather(index, [dim for dim, (axes, wanted) in pairs if find_names([axes]) - find_names([wanted])])
         self.slice_to(index, spec)
@@ -245,8 +227,15 @@ class Operands:
     def _exchange(
         self, kind: str, value: Value, *, names: tuple[str, ...], largest: Spec, itemsize: int = 0
     ) -> Value:
-        """Append a collective over axes of the mesh."""
-        size = itemsize or value.variable.aval.dtype.itemsize
-        message = prod(compute_local_shape(value.shape, largest)) * size
-        ring = self.mesh.describe_ring(names, message_bytes=message)
-        return self._rewrite(value, kind, {"kind": kind, **ring})
+        """Append a collective over axes of the mesh, with the fields of a `Collective`."""
+        size, sizes = itemsize or value.variable.aval.dtype.itemsize, self.mesh.sizes
+        order = list(sizes)
+        last = max(map(order.index, names))
+        ring = {
+            "kind": kind,
+            "devices": prod(sizes[name] for name in names),
+            "stride": prod(sizes[name] for name in order[last + 1 :]),
+            "message_bytes": prod(compute_local_shape(value.shape, largest)) * size,
+            "replicas": self.mesh.replicas.issuperset(names),
+        }
+        return self._rewrite(value, kind, ring)

@@ -122,10 +122,8 @@ class _GrowingFusion(Fusion):
         return reads
 
     def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
-        if not self.outputs.isdisjoint(node.outputs):
-            return False
         users = [user for value in node.outputs for user in self.users[value]]
-        if not users or not all(map(self._takes_in.__getitem__, users)):
+        if not (users and self.outputs.isdisjoint(node.outputs) and all(map(self._takes_in.__getitem__, users))):
             return False
         if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
             return False

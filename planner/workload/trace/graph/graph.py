@@ -10,10 +10,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from ...ops import Loop, LoopPart, Phase
-from ..rules import Equation, Product, Role, Rule, count_elements, find_rule, nbytes
-
-_CONVERSIONS = ("convert_element_type", "transpose")
-_PARTS = ("slice", "dynamic_slice", "split")
+from ..rules import SETS, Equation, Product, Role, Rule, count_elements, find_rule, nbytes
 
 
 class Remark(NamedTuple):
@@ -65,7 +62,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # size of each value [bytes]
     parents: list[int] = field(default_factory=list)  # what each is a part of (of a scanned array), or itself
-    inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
+    inputs: tuple[int, ...] = ()  # variables and the batch
     outputs: tuple[int, ...] = ()  # values returned by the step
     parameters: tuple[int, ...] = ()  # inputs that are trainable variables
     remarks: list[Remark] = field(default_factory=list)
@@ -79,10 +76,7 @@ class Graph:
         return number
 
     def users(self) -> list[list[int]]:
-        """Return, for each value, the indices of the nodes that read it, in program order.
-
-        They are computed once for a list of nodes, which is replaced rather than changed.
-        """
+        """Return, for each value, the indices of the nodes that read it, in program order."""
         if self._users is None or self._users[0] is not self.nodes:
             users: list[list[int]] = [[] for _ in self.sizes]
             for index, node in enumerate(self.nodes):
@@ -103,14 +97,11 @@ class Graph:
         weights = {value: value for value in self.parameters}
         for node in self.nodes:
             if node.inputs and node.inputs[0] in weights:
-                if node.name in _CONVERSIONS:
+                if node.name in SETS["conversions"]:
                     weights.update(dict.fromkeys(node.outputs, weights[node.inputs[0]]))
-                elif node.name in _PARTS:
+                elif node.name in SETS["parts"]:
                     weights.update({value: value for value in node.outputs})
         return weights
-
-
-_ADDITIONS = ("add", "add_any")
 
 
 def mark_loop(
@@ -129,47 +120,47 @@ def mark_loop(
     """
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
-    adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
+    adders = {node.outputs[0]: node for node in nodes if node.name in SETS["additions"]}
     sums = {  # carried values that the body only adds to
         index
         for index, (value, end) in enumerate(zip(state, ends, strict=False))
         if end in adders and value in adders[end].inputs and uses[value] == 1 and uses[end] == 1
     }
     carries = [index for index in range(len(state)) if index not in sums]
-    sources = _spread_bits(nodes, {state[index]: 1 << index for index in carries})
-    wanted: dict[int, int] = {}
+    sources = spread_bits(nodes, {state[index]: 1 << index for index in carries})
+    wanted: dict[int | None, int] = {}
     for index, end in enumerate(ends):
-        if end is not None and index not in sums:
+        if index not in sums:
             wanted[end] = wanted.get(end, 0) | 1 << index
-    targets = _spread_bits(nodes, wanted, backward=True)
-    before = [
-        1 << index | (sources.get(end, 0) if end is not None else 0)
-        for index, end in enumerate(ends[: len(state)])
-    ]
+    targets = spread_bits(nodes, wanted, backward=True)
+    before = [1 << index | sources.get(end, 0) for index, end in enumerate(ends[: len(state)])]
     for middle in range(len(before)):  # carried values that each one depends on over any number of iterations
         before = [bits | before[middle] if bits & 1 << middle else bits for bits in before]
     for node in nodes:
         if node.loop is None:
-            reached = _combine_bits(targets, node.outputs)
-            waits_for = _combine_bits(sources, node.inputs)
+            reached = combine_bits(targets, node.outputs)
+            waits_for = combine_bits(sources, node.inputs)
             part: LoopPart = "apart" if reached else "sum"
             if any(waits_for & (1 << i) and reached & before[i] for i in carries):
                 part = "chain"
             node.loop = Loop(part=part, length=length, layer=layer)
 
 
-def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: bool = False) -> dict[int, int]:
+def spread_bits(
+    nodes: Sequence[Node], known: Mapping[int | None, int], *, backward: bool = False
+) -> dict[int | None, int]:
     """Return, for each value, the bits of those that it depends on; backward, of those that depend on it."""
     bits = dict(known)
     for node in reversed(nodes) if backward else nodes:
         near, far = (node.outputs, node.inputs) if backward else (node.inputs, node.outputs)
-        reached = _combine_bits(bits, near)
+        reached = combine_bits(bits, near)
         for value in far:
             bits[value] = bits.get(value, 0) | reached
     return bits
 
 
-def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
+def combine_bits(bits: Mapping[int | None, int], values: Iterable[int]) -> int:
+    """Return the bits of any of some values."""
     return reduce(or_, (bits.get(value, 0) for value in values), 0)
 
 

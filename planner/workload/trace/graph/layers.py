@@ -117,8 +117,12 @@ class _BorderTraffic:
     ) -> None:
         self.graph, self.calls = graph, calls
         self.kernels, self.kernel_of = kernels, kernel_of
-        self.users, self.producers, self.outputs = graph.users(), graph.producers(), set(graph.outputs)
-        self._made_in = {value: kernel_of[index] for value, index in self.producers.items()}
+        made = self.producers = graph.producers()
+        self.users, self.outputs = graph.users(), set(graph.outputs)
+        self._inner = [  # of each node, the inputs that its own kernel makes, by node
+            {value: made[value] for value in node.inputs if value in made and kernel_of[made[value]] == own}
+            for node, own in zip(graph.nodes, kernel_of, strict=True)
+        ]
         self._operands: dict[int, dict[int, int] | None] = {}
         self._written: set[int] = set()
 
@@ -128,12 +132,12 @@ class _BorderTraffic:
         after_largest: set[int] = set()  # nodes that depend on the largest values of their kernel's own operands
         for index, node in enumerate(self.graph.nodes):
             kernel = self.kernels[self.kernel_of[index]]
-            makers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
+            makers = self._inner[index].values()
             if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in makers):
                 after_largest.add(index)
                 kernel.is_softmax |= node.name == "reduce_sum"
             for value, size in zip(node.inputs, node.reads, strict=True):
-                if self._inside(value, index):
+                if value in self._inner[index]:
                     continue
                 operands = self._recomputed(value)
                 for operand, part in ({value: size} if operands is None else operands).items():
@@ -143,39 +147,29 @@ class _BorderTraffic:
         for value in self.outputs:
             self._write(value)
 
-    def _inside(self, value: int, index: int) -> bool:
-        return self._made_in.get(value) == self.kernel_of[index]
-
     def _find_stages(self) -> list[int]:
         """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.
 
         Pointwise work before a reduction is repeated after it if its result is needed there.
         """
         stages: list[int] = []
-        for index, node in enumerate(self.graph.nodes):
-            seen = _EARLY
-            for value in node.inputs:
-                if self._inside(value, index):
-                    producer = self.producers[value]
-                    seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
-            stages.append(_LATE if seen & _LATE else _EARLY)
-        for index in range(len(stages) - 1, -1, -1):
-            for value in self.graph.nodes[index].inputs:
-                if self._inside(value, index):
-                    producer = self.producers[value]
-                    if self.graph.nodes[producer].role is Role.POINTWISE:
-                        stages[producer] |= stages[index]
+        roles = [node.role for node in self.graph.nodes]
+        for inner in self._inner:
+            late = any(roles[maker] is Role.REDUCE or stages[maker] & _LATE for maker in inner.values())
+            stages.append(_LATE if late else _EARLY)
+        for index, inner in reversed([*enumerate(self._inner)]):
+            for maker in inner.values():
+                stages[maker] |= stages[index] if roles[maker] is Role.POINTWISE else 0
         return stages
 
     def _write(self, value: int) -> None:
         """Count a value as written by its producer, once."""
         producer = self.producers.get(value)
-        if producer is None or value in self._written:
-            return
-        self._written.add(value)
-        node = self.graph.nodes[producer]
-        share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
-        self.kernels[self.kernel_of[producer]].bytes_written += share
+        if producer is not None and value not in self._written:
+            self._written.add(value)
+            node = self.graph.nodes[producer]
+            share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
+            self.kernels[self.kernel_of[producer]].bytes_written += share
 
     def _recomputed(self, value: int) -> dict[int, int] | None:
         """Return the operands that a value is recomputed from; None if it is stored."""
@@ -204,8 +198,8 @@ class _BorderTraffic:
         node = self.graph.nodes[producer]
         if node.role is not Role.POINTWISE or value in self.outputs:
             return False
-        readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
-        nodes = [self.graph.nodes[reader] for reader in readers]
+        own = self.kernel_of[producer]
+        nodes = [self.graph.nodes[user] for user in self.users[value] if self.kernel_of[user] != own]
         if not all(one.role in FUSIBLE and one.count <= node.count for one in nodes):
             return False
         if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":

@@ -6,22 +6,14 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from ...ops import OpKind
-from ..rules import FUSIBLE, Role
+from ..rules import FUSIBLE, SETS, Role
 from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph
 from .layers import LayerKernels
 
-# XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
-# of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
-KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
-# XLA computes the error function of bfloat16 in float32, as it does what reads the result, and keeps it in float32
-# (buffer assignments of XLA 0.10 for an A100 and an H100). Results in float16 are kept in float16.
-KEPT_IN_FLOAT32 = frozenset({"erf", "erfc"})
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
 POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
-CONVERSION = "convert_element_type"
-COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 LONGEST_CHAIN = 16  # operations from random numbers to a comparison with the rate [-]
 # Fields of `Memory` with a peak: with fusible values recomputed wherever that moves fewer bytes; as compiled by
 # XLA; kernel by kernel; compiled, with all but matrix products recomputed in the backward pass; as for a TPU.
@@ -41,14 +33,17 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
     users, wide, narrow = graph.users(), list(graph.sizes), list(graph.sizes)
     for node in graph.nodes:
         for position, value in enumerate(node.outputs):
-            if node.name in KEPT_IN_FLOAT32 and str(node.equation.outvars[position].aval.dtype) == "bfloat16":
+            if (
+                node.name in SETS["kept_in_float32"]
+                and str(node.equation.outvars[position].aval.dtype) == "bfloat16"
+            ):
                 wide[value] *= 2
             readers = [graph.nodes[user] for user in users[value]] if node.role is Role.CONTRACTION else []
-            if readers and all(reader.name == CONVERSION for reader in readers):
+            if readers and all(reader.name == "convert_element_type" for reader in readers):
                 narrow[value] = min(narrow[value], max(graph.sizes[one.outputs[0]] for one in readers))
     widened, narrowed = replace(graph, sizes=wide), replace(graph, sizes=narrow)
-    compiled = fuse(graph, kept=KEPT_BY_XLA)
-    on_tpu = fuse(narrowed, kept=KEPT_BY_XLA, into_products=True)
+    compiled = fuse(graph, kept=SETS["kept_by_xla"])
+    on_tpu = fuse(narrowed, kept=SETS["kept_by_xla"], into_products=True)
     peaks = (
         compute_peak_bytes(graph, fusion, donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True),
@@ -65,14 +60,14 @@ def compute_peak_bytes(
     """Return the peak of simultaneously live values in program order [bytes].
 
     Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
-    reads it. Variables and the batch are excluded, as are gradients that wait for the update. A pointwise
+    reads it. Variables and the batch are no such values, nor are gradients that wait for the update. A pointwise
     kernel may overwrite an operand that it is the last to read.
 
     Args:
         workspaces: Whether kernels need memory besides operands and results.
         recompute: Whether everything but matrix products is recomputed in the backward pass.
     """
-    ends, skipped = dict[int, int](), set(graph.inputs)
+    ends, skipped = dict[int, int](), set[int]()
     for kernel in fusion.kernels:
         for value in kernel.reads:
             whole = graph.parents[value]
@@ -154,7 +149,7 @@ def _find_dropout_masks(graph: Graph) -> dict[int, int]:
             if not following:
                 break
             value = following[0].outputs[0]
-            if following[0].name in COMPARISONS:
+            if following[0].name in SETS["comparisons"]:
                 found[node.outputs[0]] = value
                 break
     return found

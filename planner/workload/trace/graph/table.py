@@ -8,14 +8,11 @@ from typing import Any
 
 from ...model import Unmodelled
 from ...ops import Op, OpKind
-from ..rules import Product, describe_convolution, describe_dot, describe_ragged_dot, describe_window
+from ..rules import SETS, Product, describe_convolution, describe_dot, describe_ragged_dot, describe_window
 from .fusion import Fusion, find_row_kernels
 from .graph import Graph, Node
 from .layers import LayerKernels
 
-_BROADCAST = "broadcast_in_dim"
-_PRODUCTS = ("mul", "div", "square", "integer_pow")
-_SUMS = ("add", "sub", "add_any")
 _FUSED_BYTES = ("fused_bytes_read", "fused_bytes_written", "fused_bytes_reread")
 _LAYER_BYTES = ("layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max")
 _EMPTY: dict[str, Any] = dict.fromkeys((*_LAYER_BYTES, *_FUSED_BYTES), 0.0)
@@ -26,26 +23,23 @@ def _find_products_in_sums(graph: Graph) -> set[int]:
     users, outputs = graph.users(), set(graph.outputs)
     found: dict[int, int] = {}
     for node in graph.nodes:
-        if node.phase == "update" and node.name in _PRODUCTS and outputs.isdisjoint(node.outputs):
+        if node.phase == "update" and node.name in SETS["products"] and outputs.isdisjoint(node.outputs):
             readers = users[node.outputs[0]]
-            if len(readers) == 1 and graph.nodes[readers[0]].name in _SUMS:
+            if len(readers) == 1 and graph.nodes[readers[0]].name in SETS["sums"]:
                 found.setdefault(readers[0], node.outputs[0])
     return set(found.values())
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
-    """Build the table of a simplified step: one row per contraction and per other kernel.
-
-    A row is the sum over the nodes of one layer kernel and one fused kernel.
-    """
+    """Build the table of a simplified step: one row for the nodes of one layer kernel and one fused kernel."""
     keys = [(layers.kernel_of[index], fusion.kernel_of[index]) for index in range(len(graph.nodes))]
     nodes: dict[tuple[int, int], list[Node]] = {}
     for key, node in zip(keys, graph.nodes, strict=True):
         nodes.setdefault(key, []).append(node)
     joined = find_row_kernels(graph, fusion)
     rows: dict[tuple[int, int], dict[str, Any]] = {}  # by the field of `Op`
-    for layer, fused in nodes:
-        row = rows[layer, fused] = {**_EMPTY, "layer_group": layer}
+    for called, fused in nodes:
+        row = rows[called, fused] = {**_EMPTY, "layer_group": called}
         row["fused_group"] = fusion.groups[fused] if fused >= 0 else -1
         row["row_group"] = fusion.groups[joined[fused][0]] if fused in joined else -1
     for number, kernel in enumerate(fusion.kernels):
@@ -79,7 +73,8 @@ def _split_op(op: Op) -> list[Op]:
     """Return an operation as it is executed unfused, and all its executions as one launch of a fused kernel."""
     whole: dict[str, Any] = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
     unfused: dict[str, Any] = dict.fromkeys(("bytes_read", "bytes_written", "flops", *_LAYER_BYTES), 0.0)
-    apart = replace(op, fused_group=-1, row_group=-1, **dict.fromkeys(whole, 0.0))
+    none: dict[str, Any] = dict.fromkeys(whole, 0.0)
+    apart = replace(op, fused_group=-1, row_group=-1, **none)
     return [apart, replace(op, count=1.0, primitives=0, layer_group=-1, **unfused, **whole)]
 
 
@@ -89,7 +84,7 @@ def _build_op(nodes: list[Node], row: dict[str, Any], weights: Set[int], taken_i
         return None
     described = _describe_contraction(main, weights)
     # Where each primitive is a kernel, all but broadcasts and scalar work are launched.
-    kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
+    kernels = [node for node in nodes if node.name != "broadcast_in_dim" and not node.scalar] or nodes
     whole = [node for node in kernels if taken_in.isdisjoint(node.outputs)]
     reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
     flops = sum(node.rule.flops(node.equation) for node in nodes)

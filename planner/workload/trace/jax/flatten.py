@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..rules import (
+    SETS,
     Equation,
     Role,
     Rule,
@@ -25,12 +26,11 @@ _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 def flatten(closed_jaxpr: Any) -> Graph:
     """Return the flat graph of a traced function (result of `jax.make_jaxpr`)."""
     walker = _GraphBuilder()
-    jaxpr = closed_jaxpr.jaxpr
-    arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
-    walker.graph.inputs = (*arguments, *constants)
-    results = walker.inline(jaxpr, arguments, _Place(), constants)
-    walker.graph.outputs = tuple(value for value in results if value is not None)
-    return walker.graph
+    graph, jaxpr = walker.graph, closed_jaxpr.jaxpr
+    graph.inputs = tuple(walker.values(jaxpr.invars))
+    results = walker.inline(jaxpr, graph.inputs, _Place())
+    graph.outputs = tuple(value for value in results if value is not None)
+    return graph
 
 
 class _Place(NamedTuple):
@@ -47,13 +47,10 @@ class _GraphBuilder:
         self.graph = Graph()
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def inline(
-        self, jaxpr: Any, arguments: Sequence[int | None], place: _Place, constants: Sequence[int] | None = None
-    ) -> list[int | None]:
+    def inline(self, jaxpr: Any, arguments: Sequence[int | None], place: _Place) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
-        constants = self.values(jaxpr.constvars) if constants is None else constants
         scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
-        scope.update(zip(jaxpr.constvars, constants, strict=True))
+        scope.update(zip(jaxpr.constvars, self.values(jaxpr.constvars), strict=True))
         places: dict[Any, _Place] = {}
 
         def read(variables: Sequence[Any]) -> list[int | None]:
@@ -183,15 +180,8 @@ class _GraphBuilder:
         self.graph.remarks.append(Remark(text.format(where), made, unknown_loop))
 
 
-_LAYOUT = ("transpose", "rev")
-_SAME_KERNEL = ("transpose", "rev", "convert_element_type")
-
-
 def simplify(graph: Graph, *, has_update: bool) -> None:
-    """Rewrite a graph in place: phases resolved, dead nodes removed, layout changes folded.
-
-    `has_update`: whether the step has a backward pass and an update.
-    """
+    """Rewrite a graph, which may have a backward pass and an update: phases, dead nodes, folded layout changes."""
     backward = [index for index, node in enumerate(graph.nodes) if node.phase == "backward"] or [len(graph.nodes)]
     for index, node in enumerate(graph.nodes):  # outside of layers, by the position relative to the backward pass
         if not has_update or (node.phase is None and index < backward[0]):
@@ -220,7 +210,7 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
 def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
     """Return whether a kernel is that of an input gradient, which is reversed; double reversals cancel."""
     axes: set[int] = set()
-    while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
+    while (index := producers.get(value)) is not None and graph.nodes[index].name in SETS["same_kernel"]:
         node = graph.nodes[index]
         if node.name == "rev":
             axes ^= set(node.equation.params["dimensions"])
@@ -236,7 +226,7 @@ def _fold_layouts(graph: Graph) -> None:
     """
     names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
     users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
-    layouts = [node for node in graph.nodes if node.name in _LAYOUT and node.inputs]
+    layouts = [node for node in graph.nodes if node.name in SETS["layouts"] and node.inputs]
     for node in reversed(layouts):  # only contractions read it
         value = node.outputs[0]
         readers = [graph.nodes[user] for user in users[value]]

@@ -18,6 +18,7 @@ from keras.src import backend
 from ...keras_layers import replacing
 from ...model import AttentionCall
 from ...ops import Phase
+from ..rules import OPERATIONS
 
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of its contents
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
@@ -146,16 +147,8 @@ def _run_marked(inner_loop: Callable[..., Any], name: str, *, mask: Any, **given
         return inner_loop(mask=mask, **given)
 
 
-# Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
-# itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
-_NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
-_MARKS = dict.fromkeys((
-    "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
-    "tanh_shrink", *_NORMALIZATIONS,
-), f"/{COMPOSED}tensorflow")  # fmt: skip
-# Composed of mean, square, subtract, multiply and add in keras/src/backend/torch/nn.py of Keras 3.15; the kernels
-# of a GPU show them (profiles/measured/nvidia-h200-torch.json). TensorFlow has kernels for both.
-_MARKS |= dict.fromkeys(("moments", "batch_normalization"), f"/{COMPOSED}torch")
+_COMPOSED = ((name, framework) for framework, names in OPERATIONS["composed"].items() for name in names)
+_MARKS = {name: f"/{COMPOSED}{framework}" for name, framework in _COMPOSED}
 _MARKS["dot_product_attention"] = f"/{ATTENTION}"
 
 
@@ -195,7 +188,7 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
         for name, one in vars(module).items()
         if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
     ]
-    found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
+    found += [(nn, name, getattr(nn, name)) for name in _MARKS if name.startswith("_") and hasattr(nn, name)]
     with replacing(*((module, name, number(one, _MARKS.get(name, ""))) for module, name, one in found)):
         yield attention
 

@@ -38,7 +38,6 @@ from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recomp
 
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
 _UNIFORM = {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD"}
-_HOOK = "_backend_update_step"
 
 
 @contextlib.contextmanager
@@ -46,8 +45,7 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     """Context in which the optimizer updates one variable of each shape and type, in a scope with their count.
 
     The other variables are assigned their gradient, so that it is still computed. Optimizers not known to update
-    equal variables equally, with weight decay, which changes each variable before its update, or with another
-    structure in Keras, are left unchanged.
+    equal variables equally, or with weight decay, which changes each variable before its update, are left as is.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -63,12 +61,9 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    kind = type(target)
-    base = next((c for c in kind.__mro__ if c.__name__ == "BaseOptimizer"), None)
-    only_loops = hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
-    ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
-    is_uniform = ours and only_loops and not getattr(target, "weight_decay", None)
-    with replacing(*([(target, _HOOK, update)] if is_uniform else [])):
+    known = type(target) is getattr(keras.optimizers, type(target).__name__, None)
+    is_uniform = known and type(target).__name__ in _UNIFORM and not getattr(target, "weight_decay", None)
+    with replacing(*([(target, "_backend_update_step", update)] if is_uniform else [])):
         yield
 
 
@@ -106,8 +101,8 @@ def trace_step(
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
     known, train = {} if known is None else known, mode == "train"
-    trained = range(len(model.trainable_variables))
-    how = {"train": train, "trained": trained, "input_bytes": compute_batch_bytes(data, batch_size)}
+    trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
+    how: dict[str, Any] = {"train": train, "trained": trained, "input_bytes": input_bytes}
     with _quick_tracing(), name_recurrent_layers(model):
         if (batch_size, mode) not in known:
             function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
@@ -139,10 +134,7 @@ class TracedFunction(NamedTuple):
     notes: tuple[str, ...]
 
     def tabulate(self, model: Any, *, trained: Sequence[int], train: bool = True, **how: Any) -> TracedStep:
-        """Return it as a step of a built model; `how` is as for `compute_memory`.
-
-        `trained`: positions of the trainable variables among its inputs.
-        """
+        """Return it as a step; `trained`: variables among its inputs; `how` is for `compute_memory`."""
         graph = flatten(self.closed)
         graph.parameters = tuple(graph.inputs[one] for one in trained)
 
@@ -168,10 +160,7 @@ class TracedFunction(NamedTuple):
 
 
 def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any = ()) -> TracedFunction:
-    """Trace a pure function of arrays, which may be abstract, without computing it.
-
-    `fixed`: positions of arguments that are no arrays.
-    """
+    """Trace a pure function of arrays, which may be abstract; `fixed` are positions of other arguments."""
     with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
         closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
     return TracedFunction(closed, results, calls, tuple(recomputing))
@@ -237,10 +226,7 @@ def compute_batch_bytes(data: SpecTree, batch_size: int) -> int:
 
 
 def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
-    """Return the devices of a mesh with the variables of a built model on each of them.
-
-    `takes_all`: whether the mesh consists of all devices that the script found.
-    """
+    """Return the devices of a mesh, which may be all that the script found, and the variables of each."""
     whole, each = (_compute_variable_bytes(model, one, train=mode == "train") for one in (None, placement))
     replicas = prod(placement.sizes[name] for name in placement.replicas)
     devices = prod(placement.sizes.values())
@@ -267,10 +253,7 @@ def compute_variable_sizes(variables: Any, placement: Placement | None = None) -
 def compute_memory(
     model: Any, *, train: bool, input_bytes: int, peaks: Mapping[str, int], placement: Placement | None = None
 ) -> Memory:
-    """Return the device memory of a step by part, with its peaks by the field of `Memory` [bytes].
-
-    `placement` is for the gradients that wait on one device; None for whole ones.
-    """
+    """Return the device memory of a step; a placement is for the gradients that wait on one device."""
     held = _compute_variable_bytes(model, None, train=train)
     # The norm of all gradients, and the check of a scaled loss for overflow, need all of them before an update.
     # Else those of the two largest variables wait: one is computed while the other is applied.
