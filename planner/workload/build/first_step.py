@@ -52,7 +52,7 @@ def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infe
     the loss or a metric is not built (`_symbolic_build`, Keras 3.15), and on TensorFlow only under a strategy.
     """
     if all(layer.built for layer in model._flatten_layers()):
-        outputs = get_attribute(model, "outputs") or ()
+        outputs: Any = get_attribute(model, "outputs") or ()
         known = outputs[0] if len(outputs) == 1 else get_attribute(model, "output")
         of_another_phase = any(one.shape[0] not in (None, batch_size) for one in outputs)
         if outputs and known is not None and not of_another_phase:
