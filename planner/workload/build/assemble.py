@@ -10,26 +10,28 @@ from typing import Any, Literal
 
 import jax
 import keras
+from keras.src.backend.common import global_state
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
 from ..backend import get_user_backend
 from ..errors import NOT_TRACED, BackendError, build_user_code_error, is_raised_by_user
 from ..keras_layers import replacing
-from ..model import Strategy, Workload
+from ..model import DeviceLayout, Strategy, Workload
+from ..ops import Mode
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
-from ..trace.backends.current import trace_on_backend
-from ..trace.jax.step import KnownSteps, TracedStep
-from .first_step import (
-    build_output,
-    build_training_state,
-    compile_model,
-    enter_strategy,
-    get_attribute,
-    require_backend_of_step,
+from ..trace.division.spec import Placement
+from ..trace.jax.step import (
+    KnownSteps,
+    TracedStep,
+    build_device_layout,
+    build_unfused,
+    compute_batch_bytes,
+    trace_step,
 )
+from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
 from .fit_inputs import FitInputs, pack_batch, validate_names
-from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
+from .layout_on_mesh import find_distribution, place_in_parts
 from .model_facts import (
     NAME,
     find_layer_sizes,
@@ -45,11 +47,7 @@ FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
 
 
 def find_tf32_products() -> Literal["all", "convolutions", "none"]:
-    """Return the float32 products that may run in TF32, by the backend's settings after the user's code ran.
-
-    JAX: `jax_default_matmul_precision`; TensorFlow: `enable_tensor_float_32_execution`, also if the model itself
-    is traced on JAX; PyTorch: `set_float32_matmul_precision` and `torch.backends.cudnn.allow_tf32`.
-    """
+    """Return the float32 products that may run in TF32, by the settings of the backend, and of TensorFlow."""
     if keras.backend.backend() == "torch":
         torch = sys.modules["torch"]
         if torch.get_float32_matmul_precision() != "highest":
@@ -78,13 +76,9 @@ class RunProperties:
 
 
 class ModelAssembler:
-    """Workloads of one model, at several batch sizes, with recomputed layers or without, and with shared products.
-
-    Each equals the workload of a freshly built model. Only on JAX: on other backends a traced model is unusable.
-    """
+    """Workloads of one model, each as of one built anew; on TensorFlow and PyTorch, a traced model is unusable."""
 
     def __init__(self, model: Any, *, run: RunProperties) -> None:
-        """Take a model, whose variables may be abstract, and the properties of its run."""
         self.model, self.run = model, run
         self._compiled: tuple[SpecTree, list[str]] | None = None  # its targets, and notes
         self._names: dict[str, int] | None = None
@@ -93,9 +87,8 @@ class ModelAssembler:
     def assemble(self, options: WorkloadOptions) -> Workload:
         """Trace one step and build the workload; `batch_size`, `remat` and `tensor` may differ between calls.
 
-        Raises:
-            UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
-            CaptureError: Building or tracing failed in the model's own code.
+        Raises UsageError if the model's inputs have no fixed shape or an option does not fit it, CaptureError if
+        building or tracing failed in its own code.
         """
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
@@ -116,7 +109,9 @@ class ModelAssembler:
     def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
         model, run, feed = self.model, self.run, self.run.feed
         x = read_input_specs(model, run.text) if feed.x is None else feed.x
-        with enter_strategy(model), recomputing_layers(model, options) as recomputed:
+        strategy = getattr(model, "_distribute_strategy", None)  # of TensorFlow, under which it was made
+        scope = nullcontext() if strategy is None else strategy.scope()
+        with scope, recomputing_layers(model, options) as recomputed:
             notes += recomputed
             output = build_output(model, x, batch_size, mode=options.mode)
             data = x
@@ -131,39 +126,55 @@ class ModelAssembler:
             placement = scripted = find_distribution(model, mode=options.mode)
             if options.tensor is not None:
                 placement = place_in_parts(model, options.tensor, mode=options.mode)
-            self._names = restore_names(self._names)
+            self._restore_names()
             with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
-                traced = trace_on_backend(
-                    model,
-                    data,
-                    batch_size=batch_size,
-                    mode=options.mode,
-                    placement=placement,
-                    known=self._traced.setdefault(options.remat, {}),
-                )
+                traced = self._trace(data, options, batch_size=batch_size, placement=placement)
         if accumulation_steps > 1:
             often = f"once in {accumulation_steps} steps of `fit()`"
             notes.append(f"the optimizer updates {often} (`{NAME}={accumulation_steps}`)")
         notes += traced.notes
         workload = replace(
             build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
-            layout=build_script_layout(
-                model, scripted, mode=options.mode, states_devices=run.states_devices, strategy=run.strategy
-            ),
+            layout=self._build_layout(scripted, mode=options.mode),
             tokens_per_sample=find_tokens_per_sample(x, output),
         )
         return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 
+    def _build_layout(self, placement: Placement | None, *, mode: Mode) -> DeviceLayout | None:
+        """Return the layout by the strategy of the user's code, or by its distribution; None without one."""
+        strategy, takes_all = self.run.strategy, not self.run.states_devices
+        if strategy is not None:
+            sizes = {} if strategy.devices is None else {"replica": strategy.devices}
+            placement, takes_all = Placement(sizes=sizes, replicas=frozenset(sizes)), not sizes
+        elif placement is None:
+            return None
+        else:
+            takes_all &= prod(placement.sizes.values()) == jax.device_count()
+        layout = build_device_layout(self.model, placement, mode=mode, takes_all=takes_all)
+        return layout if strategy is None else replace(layout, keeps_batch=strategy.keeps_batch)
 
-def restore_names(known: dict[str, int] | None) -> dict[str, int]:
-    """Set Keras's counters of names as at the first call, so that each trace gives the same names; return them."""
-    from keras.src.backend.common import global_state
-
-    counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
-    if known is not None:
+    def _restore_names(self) -> None:
+        """Set Keras's counters of names as at the first call, so that each trace gives the same names."""
+        counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
+        self._names = dict(counters) if self._names is None else self._names
         counters.clear()
-        counters.update(known)
-    return dict(counters)
+        counters.update(self._names)
+
+    def _trace(
+        self, data: SpecTree, options: WorkloadOptions, *, batch_size: int, placement: Placement | None
+    ) -> TracedStep:
+        """Trace a step on Keras's backend; on TensorFlow and PyTorch, nothing is fused or divided."""
+        mode, backend = options.mode, keras.backend.backend()
+        if backend == "jax":
+            known = self._traced.setdefault(options.remat, {})
+            return trace_step(self.model, data, batch_size=batch_size, mode=mode, placement=placement, known=known)
+        if backend == "torch":
+            from ..trace.backends.torch_step import trace_torch_step as trace_ops
+        else:
+            from ..trace.backends.tensorflow_step import trace_tensorflow_step as trace_ops
+        ops = trace_ops(self.model, data, batch_size=batch_size, mode=mode)
+        input_bytes = compute_batch_bytes(data, batch_size)
+        return build_unfused(self.model, ops, train=mode == "train", input_bytes=input_bytes)
 
 
 def build_workload(
@@ -176,6 +187,7 @@ def build_workload(
     notes: list[str],
 ) -> Workload:
     precision, quantization = find_precision(model)
+    found = keras.distribution.distribution()
     return Workload(
         model=run.text,
         mode=options.mode,
@@ -190,7 +202,7 @@ def build_workload(
         unmodelled=traced.unmodelled,
         notes=(*notes, *note_model(model, traced.ops, options)),
         versions=_read_versions(),
-        distribution=get_distribution_name(run.strategy),
+        distribution=run.strategy.name if run.strategy else "" if found is None else type(found).__name__,
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
@@ -198,18 +210,14 @@ def build_workload(
     )
 
 
-# --- input ------------------------------------------------------------------------------------------------
-
-
 def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions, notes: list[str]) -> int:
     """Return the batch size: as requested, else captured, else fixed by the model, else Keras's default."""
     inputs = get_attribute(model, "inputs") or ()
     fixed = next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), None)
     if fixed is not None and options.batch_size not in (None, fixed):
-        raise UsageError(
-            f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
-            hint="omit `batch_size` in `keras.Input` to allow any size",
-        )
+        hint = "omit `batch_size` in `keras.Input` to allow any size"
+        fixes = f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}"
+        raise UsageError(fixes, hint=hint)
     known = options.batch_size or run.feed.batch_size or fixed
     if known is None:
         notes.append(f"no batch size is given: {DEFAULT_BATCH_SIZE}, the default of fit()")
@@ -252,10 +260,7 @@ def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
 
 
 def without_device_pinning(model: Any) -> AbstractContextManager[None]:
-    """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
-
-    Abstract variables have no value, and therefore no device.
-    """
+    """Keep Keras 3.9 from pinning results to devices of the values of variables, which abstract ones lack."""
     name = "_enforce_jax_state_sharding"
     return replacing((model, name, lambda *parts: parts)) if hasattr(type(model), name) else nullcontext()
 

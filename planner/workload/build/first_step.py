@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -23,7 +22,7 @@ def is_own(model: Any, name: str) -> bool:
 
 
 def require_backend_of_step(model: Any, text: str) -> None:
-    """Raise BackendError if the model's own `train_step` is not written for the current backend.
+    """Raise BackendError if the model's own `train_step` is written for another backend.
 
     Keras passes the state and the data to it on JAX, the data alone on other backends.
     """
@@ -53,12 +52,10 @@ def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infe
     the loss or a metric is not built (`_symbolic_build`, Keras 3.15), and on TensorFlow only under a strategy.
     """
     if all(layer.built for layer in model._flatten_layers()):
-        outputs = get_attribute(model, "outputs")
-        if outputs and any(one.shape[0] not in (None, batch_size) for one in outputs):
-            outputs = None  # of a phase with another batch size
-        if outputs and len(outputs) == 1:
-            return outputs[0]
-        if outputs and (known := get_attribute(model, "output")) is not None:
+        outputs: Any = get_attribute(model, "outputs") or ()
+        known = outputs[0] if len(outputs) == 1 else get_attribute(model, "output")
+        of_another_phase = any(one.shape[0] not in (None, batch_size) for one in outputs)
+        if outputs and known is not None and not of_another_phase:
             return known
     if mode == "train" and is_own(model, "train_step"):
         parts = (getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None))
@@ -70,12 +67,6 @@ def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infe
 
 def _defers_building(model: Any) -> bool:
     return keras.backend.backend() == "tensorflow" and model._distribute_strategy is None
-
-
-def enter_strategy(model: Any) -> AbstractContextManager[Any]:
-    """Return the scope of the strategy of TensorFlow under which a model was made, if there is one."""
-    strategy = getattr(model, "_distribute_strategy", None)
-    return nullcontext() if strategy is None else strategy.scope()
 
 
 def get_attribute(model: Any, name: str) -> Any:
@@ -94,8 +85,8 @@ def compile_model(
         loss = options.loss or (model.loss if model.compiled else None)
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
-            assumed = ("a loss matching its output" if loss is None else "", "Adam" if optimizer is None else "")
-            what = " and ".join(filter(None, assumed)) or "the given loss and optimizer"
+            assumed = ["a loss matching its output"] * (loss is None) + ["Adam"] * (optimizer is None)
+            what = " and ".join(assumed) or "the given loss and optimizer"
             notes.append(f"the model is not compiled: {what} assumed")
         if loss is None and output is not None:
             loss = choose_loss(model, output, feed.y)
@@ -106,26 +97,26 @@ def compile_model(
 def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size: int) -> None:
     """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`, which gets `data`.
 
-    Keras itself would trace the whole model again (5 s for ResNet-50); the parts are built from the shapes of
-    their arguments. On TensorFlow, a `train_step` of the user's builds what it uses.
+    Keras itself would trace the whole model again (5 s for ResNet-50). On TensorFlow, a `train_step` of the user's
+    builds what it uses.
     """
     if is_own(model, "train_step") and _defers_building(model):
         return
     if output is not None:
         batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
 
         def fix_batch(tensor: Any) -> Any:
             first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
             return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
 
-        _build_parts(model, x, y, keras.tree.map_structure(fix_batch, output), weight)
+        _build_parts(model, batch, keras.tree.map_structure(fix_batch, output))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
 
-def _build_parts(model: Any, x: Any, y: Any, y_pred: Any, weight: Any) -> None:
+def _build_parts(model: Any, batch: Any, y_pred: Any) -> None:
     """Build metrics and loss, by the user's methods if there are any, else without the losses of layers."""
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
     metrics, loss = getattr(model, "_compile_metrics", None), getattr(model, "_compile_loss", None)
     if metrics is not None and not metrics.built:
         if is_own(model, "compute_metrics"):
@@ -145,7 +136,6 @@ def build_predictions(model: Any, output: Any, *, samples: int) -> Any:
     def predict(tensor: Any) -> Any:
         shape = (samples, *tensor.shape[1:])
         by_activation = {"softmax": 1.0 / max(1, shape[-1] or 1), "sigmoid": 0.5}
-        value = by_activation.get(find_activation(model, tensor), 0.0)
-        return np.full(shape, value, str(tensor.dtype))
+        return np.full(shape, by_activation.get(find_activation(model, tensor), 0.0), str(tensor.dtype))
 
     return keras.tree.map_structure(predict, output)

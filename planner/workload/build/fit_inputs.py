@@ -35,16 +35,13 @@ class FitInputs:
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
     """Describe the data among the arguments of a `fit()` call, by name and with defaults.
 
-    Raises:
-        CaptureError: The data is of a type unsupported by Keras, or has no first batch.
+    Raises CaptureError if the data is of a type unsupported by Keras, or has no first batch.
     """
-    data = arguments["x"]
+    data, steps = arguments["x"], arguments.get("steps_per_epoch")
     if data is None:
         raise CaptureError("fit() was called without data", hint=f"pass {EVERY_KIND}")
-    if _is_arrays(data):
-        feed = _describe_arrays(data, arguments)
-    else:
-        feed = _describe_batches(data, steps_per_epoch=arguments.get("steps_per_epoch"))
+    are_arrays = _is_arrays(data)
+    feed = _describe_arrays(data, arguments) if are_arrays else _describe_batches(data, steps_per_epoch=steps)
     feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
     if arguments.get("class_weight") and feed.sample_weight is None:
         return replace(feed, sample_weight=ArraySpec((), "float32"), parts=None)
@@ -56,18 +53,11 @@ def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int 
 
     `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
     itself (`pack_x_y_sample_weight`, Keras 3.15).
-
-    Example:
-        >>> pack_batch("x", None, None), pack_batch(["a", "b"], None, None), pack_batch("x", "y", None)
-        ('x', (['a', 'b'],), ('x', 'y'))
     """
     if parts is None:
         given = 1 if isinstance(x, (list, tuple)) else 0
         parts = given if y is None else 2 if sample_weight is None else 3
     return (x, y, sample_weight)[:parts] if parts else x
-
-
-# --- arrays -----------------------------------------------------------------------------------------------
 
 
 def _is_arrays(data: Any) -> bool:
@@ -101,14 +91,13 @@ def _count_samples(data: Any) -> int:
 
 def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
     """Return the samples evaluated after every epoch, with `validation_freq` in the mean; None if unknown [-]."""
-    samples: int | None
+    samples: int | None = None
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
         samples = _count_samples(held_out[0])
     elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
         samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
     else:
-        samples = None
         with suppress(Exception):  # the data is the user's code, if there is any
             samples = _describe_batches(held_out, steps_per_epoch=arguments.get("validation_steps")).samples
     return max(1, samples // often) if samples is not None and isinstance(often, int) else None
@@ -120,9 +109,6 @@ def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
     if not split or arguments.get("validation_data") is not None:
         return samples
     return max(1, math.floor(samples * (1.0 - split)))
-
-
-# --- batches ----------------------------------------------------------------------------------------------
 
 
 def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
@@ -166,9 +152,6 @@ def _read_first_batch(data: Any) -> tuple[Any, int | None]:
         ) from error
 
 
-# --- shapes and types -------------------------------------------------------------------------------------
-
-
 def _build_spec(array: Any) -> ArraySpec:
     if hasattr(array, "to_numpy"):  # a pandas frame or series
         array = array.to_numpy()
@@ -190,15 +173,12 @@ LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "
 
 
 def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
-    """Return loss names nested like the output: cross-entropy after softmax or sigmoid, else squared error.
-
-    Of known targets, those that are one-hot take the dense cross-entropy.
-    """
+    """Return losses nested like the output: cross-entropy after softmax or sigmoid, else squared error."""
     outputs, targets = keras.tree.flatten(output), list(iter_specs(target))
 
     def choose(output: Any, target: ArraySpec | None) -> str:
         loss = LOSS_BY_ACTIVATION.get(find_activation(model, output), "mean_squared_error")
-        dense = target is not None and target.shape[-1:] == tuple(output.shape[-1:])
+        dense = target is not None and target.shape[-1:] == tuple(output.shape[-1:])  # one-hot
         return loss.removeprefix("sparse_") if dense else loss
 
     known = targets if len(targets) == len(outputs) else [None] * len(outputs)

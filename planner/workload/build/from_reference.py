@@ -31,9 +31,7 @@ from .saved_model import build_saved_model, replace_dtype_policy, require_no_cod
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
     """Build the model of a reference other than a script; `precision` takes the place of a saved model's own.
 
-    Raises:
-        UsageError: Unknown application, file, module or function, or invalid arguments.
-        CaptureError: The user's code failed.
+    Raises UsageError for an unknown name and for invalid arguments, CaptureError where the user's code failed.
     """
     if reference.kind == "saved_model" and reference.path is not None:
         return build_saved_model(reference.path, precision=precision)
@@ -41,14 +39,11 @@ def build_model(reference: Reference, *, base: Path, precision: str | None) -> A
         return _build_function(reference, folder=base)
     if reference.module == KERAS_HUB:
         return build_preset(reference)
-    rooms = keras.applications
-    known = [name for name in dir(rooms) if name[:1].isupper() and callable(getattr(rooms, name))]
+    known = {name: one for name, one in vars(keras.applications).items() if name[:1].isupper() and callable(one)}
     if reference.name not in known:
-        raise UsageError(
-            f"unknown Keras application `{reference.name}`",
-            hint=near_names_hint(reference.name, known, see_all="python -c 'help(\"keras.applications\")'"),
-        )
-    constructor = getattr(rooms, reference.name)
+        hint = near_names_hint(reference.name, sorted(known), see_all="python -c 'help(\"keras.applications\")'")
+        raise UsageError(f"unknown Keras application `{reference.name}`", hint=hint)
+    constructor = known[reference.name]
     arguments = {**reference.arguments, "weights": None}
     _check_arguments(constructor, arguments, name=reference.text)
     try:
@@ -74,16 +69,20 @@ def _build_function(reference: Reference, *, folder: Path) -> Any:
         raise build_user_code_error(error, name=reference.text, doing="failed", folders=folders) from error
     if isinstance(model, keras.Model):
         return model
-    raise UsageError(
-        f"`{reference.text}` returned {type(model).__name__}, not a keras.Model",
-        hint="name a function that returns the model, compiled or not",
-    )
+    hint = "name a function that returns the model, compiled or not"
+    raise UsageError(f"`{reference.text}` returned {type(model).__name__}, not a keras.Model", hint=hint)
 
 
 def _find_function(reference: Reference) -> Callable[..., Any]:
     path, where = reference.path, reference.module
     if path is None:
-        module = _import_module(reference)
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            if error.name is None or not where.startswith(error.name):
+                raise
+            hint = "run gpuplan in the folder that contains it, or install it in the environment of gpuplan"
+            raise UsageError(f"no module `{error.name}` for `{reference.text}`", hint=hint) from None
     else:
         where, spec = path.name, importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
@@ -98,29 +97,14 @@ def _find_function(reference: Reference) -> Callable[..., Any]:
     raise UsageError(f"no function `{reference.name}` in `{where}`", hint=hint)
 
 
-def _import_module(reference: Reference) -> ModuleType:
-    try:
-        return importlib.import_module(reference.module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not reference.module.startswith(error.name):
-            raise
-        raise UsageError(
-            f"no module `{error.name}` for `{reference.text}`",
-            hint="run gpuplan in the folder that contains it, or install it in the environment of gpuplan",
-        ) from None
-
-
 def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *, name: str) -> None:
     signature = inspect.signature(function)
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        raise UsageError(
-            f"`{name}`: {error}", hint=f"its signature is {signature}; pass arguments as `?name=value&name=value`"
-        ) from None
+        hint = f"its signature is {signature}; pass arguments as `?name=value&name=value`"
+        raise UsageError(f"`{name}`: {error}", hint=hint) from None
 
-
-# --- presets of Keras Hub ------------------------------------------------------------------------------------
 
 # Importing TensorFlow takes 7 s of 9 s; Keras Hub treats one that is missing as not installed, and so do its
 # models (`try_import_tensorflow` in keras_hub/src/utils/tensor_utils.py, Keras Hub 0.32).
@@ -131,9 +115,6 @@ def import_keras_hub() -> ModuleType:
     """Return Keras Hub, imported without TensorFlow if it is not imported yet and Keras runs on another backend.
 
     Its models are the same; tokenizers and preprocessors, which a preset is built without, fail for lack of it.
-
-    Raises:
-        ImportError: Keras Hub is not installed.
     """
     if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
         return importlib.import_module("keras_hub")
@@ -152,33 +133,26 @@ def import_keras_hub() -> ModuleType:
     return importlib.import_module("keras_hub")
 
 
-CONFIG = "config.json"
-DEFAULT_TASK = "CausalLM"
-BARE = "Backbone"
+CONFIG, DEFAULT_TASK, BARE = "config.json", "CausalLM", "Backbone"
 MODES = ("int8", "int4")
-OWN = {"lora_rank", "lora_target_layer_names", "quantize", "sequence_length", "task"}
+OWN = ("lora_rank", "lora_target_layer_names", "quantize", "sequence_length", "task")
 
 
 def build_preset(reference: Reference) -> Any:
-    """Build the model of a preset: its language model if the family has one, else its backbone.
+    """Build the model of a preset or a folder: its language model if the family has one, else its backbone.
 
-    Args:
-        reference: Reference to a preset or a folder. Its arguments: `task`, one of Keras Hub's, or `Backbone`;
-            `sequence_length` [tokens]; `quantize`, `lora_rank` and `lora_target_layer_names` of its backbone; all
-            others are the task's own.
+    Arguments of the reference: `task`, one of Keras Hub's, or `Backbone`; `sequence_length` [tokens]; `quantize`,
+    `lora_rank` and `lora_target_layer_names` of its backbone; all others are the task's own.
 
-    Raises:
-        UsageError: Keras Hub is not installed, the configuration is not here, or an argument does not fit.
+    Raises UsageError if Keras Hub is not installed, the configuration is not here, or an argument does not fit.
     """
+    arguments, text = dict(reference.arguments), reference.text
     try:
         keras_hub = import_keras_hub()
     except ImportError as error:
-        raise UsageError(
-            f"`{reference.text}` needs Keras Hub: {error}", hint="`pip install 'gpuplan[keras-hub]'`"
-        ) from None
-    arguments, text = dict(reference.arguments), reference.text
-    task, mode, targets = (arguments.pop(name, None) for name in ("task", "quantize", "lora_target_layer_names"))
-    length, rank = (arguments.pop(name, None) for name in ("sequence_length", "lora_rank"))
+        hint = "`pip install 'gpuplan[keras-hub]'`"
+        raise UsageError(f"`{text}` needs Keras Hub: {error}", hint=hint) from None
+    rank, targets, mode, length, task = (arguments.pop(name, None) for name in OWN)
     for name, count in (("sequence_length", length), ("lora_rank", rank)):
         if count is not None:
             require_count(count, what=name, most=MAX_BATCH_SIZE, example="512")
@@ -220,13 +194,19 @@ def read_known_configs() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
-    path = reference.path or _find_cached_config(keras_hub, reference.name)
+    known, registered = read_known_configs(), keras_hub.models.Backbone.presets
+    path = reference.path
+    handle = registered.get(reference.name, {}).get("kaggle_handle", "")
+    if path is None and handle.startswith("kaggle://"):
+        from kagglehub.config import get_cache_folder
+
+        kept = Path(get_cache_folder()) / "models" / handle.removeprefix("kaggle://") / CONFIG
+        path = kept if kept.is_file() else None
     if path is not None:  # in the precision of this process
         saved = parse_json(path.read_bytes())
         require_no_code(saved, name=str(path))
         saved = replace_dtype_policy(saved, keras.config.dtype_policy().name)
         return keras.saving.deserialize_keras_object(saved, safe_mode=True)
-    known, registered = read_known_configs(), keras_hub.models.Backbone.presets
     if reference.name in known:
         kind, config = known[reference.name]
         return getattr(keras_hub.models, kind)(**config)
@@ -239,17 +219,6 @@ def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
     see_all = "python -c 'import keras_hub; print(*keras_hub.models.Backbone.presets)'"
     hint = near_names_hint(reference.name, sorted({*known, *registered}), see_all=see_all)
     raise UsageError(f"unknown preset of Keras Hub `{reference.name}`", hint=hint)
-
-
-def _find_cached_config(keras_hub: Any, name: str) -> Path | None:
-    """Return the configuration of a preset in Kaggle's cache, or None."""
-    handle = keras_hub.models.Backbone.presets.get(name, {}).get("kaggle_handle", "")
-    if not handle.startswith("kaggle://"):
-        return None
-    from kagglehub.config import get_cache_folder
-
-    path = Path(get_cache_folder()) / "models" / handle.removeprefix("kaggle://") / CONFIG
-    return path if path.is_file() else None
 
 
 def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
@@ -265,15 +234,13 @@ def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict
         own = set(inspect.signature(fitting[0]).parameters) - {"backbone", "preprocessor", "kwargs"}
         for unknown in (one for one in arguments if one not in own):  # which Keras Hub ignores
             message = f"`{text}`: {fitting[0].__name__} has no argument `{unknown}`"
-            raise UsageError(message, hint=f"it takes {', '.join(sorted(OWN | own))}")
+            raise UsageError(message, hint=f"it takes {', '.join(sorted(own.union(OWN)))}")
         return fitting[0](backbone=backbone, preprocessor=None, **arguments)
     if name in (None, BARE) and not arguments:
         return backbone
     known = sorted(task.__base__.__name__ for task in tasks.values() if task.backbone_cls is type(backbone))
-    raise UsageError(
-        f"`{text}`: {type(backbone).__name__} has no task `{wanted}`",
-        hint=f"give `?task=` with one of {', '.join([*known, BARE])}",
-    )
+    hint = f"give `?task=` with one of {', '.join([*known, BARE])}"
+    raise UsageError(f"`{text}`: {type(backbone).__name__} has no task `{wanted}`", hint=hint)
 
 
 def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
@@ -281,18 +248,14 @@ def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
     if not any(None in tensor.shape[1:] for tensor in model.inputs):
         return model
     if length is None:
-        raise UsageError(
-            f"`{text}` does not say how long its sequences are",
-            hint=f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`",
-        )
-    inputs = keras.tree.map_structure(
-        lambda tensor: keras.Input(
-            tuple(length if size is None else size for size in tensor.shape[1:]),
-            dtype=tensor.dtype,
-            name=tensor.name,
-        ),
-        model.input,
-    )
+        hint = f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`"
+        raise UsageError(f"`{text}` does not say how long its sequences are", hint=hint)
+
+    def fix(tensor: Any) -> Any:
+        shape = (length if size is None else size for size in tensor.shape[1:])
+        return keras.Input(tuple(shape), dtype=tensor.dtype, name=tensor.name)
+
+    inputs = keras.tree.map_structure(fix, model.input)
     fixed = keras.Model(inputs, model(inputs))
     if model.compiled:
         fixed.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=model.jit_compile)

@@ -23,11 +23,8 @@ CALIBRATED = ("gptq", "awq")
 
 @contextmanager
 def change_layers_on_shapes() -> Iterator[None]:
-    """Let layers that are created in this context be quantized and adapted without values; JAX backend only.
-
-    Models are left out: their methods call those of their layers.
-    """
-    pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
+    """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
+    pending, seen = keras.layers.Layer.__subclasses__(), {keras.Model}  # whose methods call those of its layers
     wrapped: list[tuple[type, str, Callable[..., None]]] = []
     while pending:
         owner = pending.pop()
@@ -49,10 +46,7 @@ def _wrap(method: Callable[..., None], run: Callable[..., None]) -> Callable[...
 
 
 def _quantize(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Run `quantize()` while JAX traces: weights are drawn and rounded as shapes, and not assigned.
-
-    Quantizers of the user's own that need arrays of NumPy get values.
-    """
+    """Run `quantize()` while JAX traces: weights are drawn and rounded as shapes, and not assigned."""
     from keras.src import backend, quantizers
 
     def pack(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
@@ -73,7 +67,7 @@ def _quantize(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
             (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
         ):
             jax.eval_shape(run)
-    except jax.errors.TracerArrayConversionError:
+    except jax.errors.TracerArrayConversionError:  # a quantizer of the user's own needs arrays of NumPy
         method(*args, **kwargs)
 
 

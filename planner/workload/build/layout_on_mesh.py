@@ -1,29 +1,17 @@
-"""Layout of a built model on several devices: its distribution's, its strategy's, or tensor parallelism."""
+"""Placement of a built model on several devices: its distribution's, or tensor parallelism."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
-import jax
 import keras
 
 from ..keras_layers import group_variables
-from ..model import DeviceLayout, Strategy
 from ..ops import Mode
 from ..trace.division.spec import UNDIVIDED, Axis, Placement, Shape, Spec
-from ..trace.jax.step import build_device_layout
-
-
-def get_distribution_name(strategy: Strategy | None) -> str:
-    """Return the name of the strategy or distribution (`DataParallel`, ...); empty if none is set."""
-    if strategy is not None:
-        return strategy.name
-    known = keras.distribution.distribution()
-    return "" if known is None else type(known).__name__
 
 
 def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
@@ -49,24 +37,6 @@ def find_distribution(model: Any, *, mode: Mode) -> Placement | None:
     return Placement(sizes=sizes, replicas=replicas, divided=specs)
 
 
-def build_script_layout(
-    model: Any, placement: Placement | None, *, mode: Mode, states_devices: bool, strategy: Strategy | None = None
-) -> DeviceLayout | None:
-    """Return the layout of a model under the distribution of the user's code; None without one.
-
-    `placement` is that of a distribution of Keras; `states_devices`: whether the code says how many it takes.
-    """
-    if strategy is not None:
-        sizes = {} if strategy.devices is None else {"replica": strategy.devices}
-        copies = Placement(sizes=sizes, replicas=frozenset(sizes))
-        layout = build_device_layout(model, copies, mode=mode, takes_all=strategy.devices is None)
-        return replace(layout, keeps_batch=strategy.keeps_batch)
-    if placement is None:
-        return None
-    takes_all = prod(placement.sizes.values()) == jax.device_count() and not states_devices
-    return build_device_layout(model, placement, mode=mode, takes_all=takes_all)
-
-
 AXIS = "model"
 TABLE = "embeddings"
 # Layers that lead back to the width of the model, by their common names; the square ones among them cannot be told
@@ -83,7 +53,7 @@ def place_in_parts(model: Any, devices: int, *, mode: Mode) -> Placement:
     specs: dict[int, Spec] = {}
     if devices == 1:
         return Placement(sizes={})
-    for layer in model._flatten_layers(include_self=False, recursive=True):
+    for layer in model._flatten_layers(include_self=False):
         specs.update(_divide_layer(layer, devices))
     if mode == "train":
         named = {one.path.replace("/", "_"): one for one in model.trainable_variables if id(one) in specs}
@@ -125,16 +95,7 @@ def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table:
 
     A kernel is (inputs, outputs), or has heads and their size in the place of one of them; the name of its layer
     tells square ones apart. A look-up table is (rows, features).
-
-    Example:
-        >>> choose_divided_dimension((512, 2048), name="dense", devices=4)
-        1
-        >>> choose_divided_dimension((2048, 512), name="dense_1", devices=4)
-        0
-        >>> choose_divided_dimension((8, 64, 512), name="attention_output", devices=4)
-        0
     """
-    dim = None
     if is_table:
         dim = 0
     elif len(shape) == 3:  # heads x size in the place of inputs or outputs
@@ -143,4 +104,6 @@ def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table:
         inputs, outputs = shape
         returns = inputs > outputs or (inputs == outputs and RETURNING.search(name) is not None)
         dim = 0 if returns else 1
-    return None if dim is None or shape[dim] % devices else dim
+    else:
+        return None
+    return None if shape[dim] % devices else dim

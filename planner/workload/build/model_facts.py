@@ -18,10 +18,7 @@ from ..trace.jax.step import compute_variable_sizes
 
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
-    """Return the length of the sequences of a language model; None for other models [-].
-
-    A language model takes integers of one length and returns a vector for each of them.
-    """
+    """Return the length of the integer sequences that a language model turns into vectors; None for others [-]."""
     lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
     outputs = () if output is None else keras.tree.flatten(output)
     returned = {tensor.shape[1] for tensor in outputs if len(tensor.shape) > 2}
@@ -33,28 +30,27 @@ def find_precision(model: Any) -> tuple[str, str | None]:
 
     Keras names policies of quantized layers `int8_from_mixed_bfloat16`, `int4/128_from_float32`.
     """
+
+    def get_policy_name(layer: Any) -> str:
+        policy = layer.dtype_policy
+        is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+        return str((policy[layer.path] if is_map else policy).name)
+
     weights: Counter[str] = Counter()
     for layer in model._flatten_layers(include_self=False):
         own = (*layer._trainable_variables, *layer._non_trainable_variables)
-        weights[_get_policy_name(layer)] += sum(prod(v.shape) for v in own)
+        weights[get_policy_name(layer)] += sum(prod(v.shape) for v in own)
     (name, count), *_ = weights.most_common(1) or [("", 0)]
-    mode, _, policy = (name if count else _get_policy_name(model)).rpartition("_from_")
+    mode, _, policy = (name if count else get_policy_name(model)).rpartition("_from_")
     return policy, mode.partition("/")[0] or None
-
-
-def _get_policy_name(layer: Any) -> str:
-    """Return the name of a layer's own policy, also where it has a map of policies by path."""
-    policy = layer.dtype_policy
-    is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
-    return str((policy[layer.path] if is_map else policy).name)
 
 
 def note_model(model: Any, ops: Sequence[Op], options: WorkloadOptions) -> Iterator[str]:
     """Yield notes on a model: attention with dropout, nothing to train, a gradient that Keras does not pass.
 
-    With dropout, Keras 3.15 computes and stores the scores of attention. Of look-up tables in int8 that also
-    compute logits, it rounds the inputs and gives the product no gradient of its own, unlike other layers in int8
-    (keras/src/layers/core/reversible_embedding.py, `_int8_call`): only that of the scale is left.
+    With dropout, Keras 3.15 computes and stores the scores of attention. It gives the logits of a look-up table in
+    int8 no gradient of their own, unlike other layers in int8, only that of the scale
+    (keras/src/layers/core/reversible_embedding.py, `_int8_call`).
     """
     layers = list(model._flatten_layers())
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -98,15 +94,12 @@ def _iter_variables(model: Any) -> Iterator[list[Any]]:
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from _iter_variables(layer)
-        else:
-            yield [
-                one
-                for part in layer._flatten_layers()
-                for one in (
-                    *part._trainable_variables,
-                    *(part._non_trainable_variables if part.quantization_mode in ("int8", "int4") else ()),
-                )
-            ]
+            continue
+        own = []
+        for part in layer._flatten_layers():
+            own += part._trainable_variables
+            own += part._non_trainable_variables if part.quantization_mode in ("int8", "int4") else []
+        yield own
 
 
 NAME = "gradient_accumulation_steps"
@@ -136,8 +129,8 @@ RECOMPUTED = (
 def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
     """Put every layer of a model under `keras.RematScope(mode="full")` if asked for; return a note if so.
 
-    Layers are those that the model is made of, as Keras recomputes them: a block of a Transformer keeps its input
-    alone. Models inside a model are not layers; theirs are taken. A layer under a scope of its own keeps it.
+    Layers are as Keras recomputes them: a block of a Transformer keeps its input alone. Models inside a model are
+    not layers; theirs are taken. A layer under a scope of its own keeps it.
     """
     if not options.remat:
         return ()

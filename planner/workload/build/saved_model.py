@@ -29,8 +29,7 @@ BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_m
 def build_saved_model(path: Path, *, precision: str | None) -> Any:
     """Build the model described by a `.keras` or `.h5` file, compiled as there; `precision` replaces its policy.
 
-    Raises:
-        UsageError: The file is not a Keras model, contains code, or needs custom classes.
+    Raises UsageError if the file is not a Keras model, contains code, or needs custom classes.
     """
     config, training = _read_archive(path) if path.suffix == ".keras" else _read_hdf5(path)
     if not isinstance(config, dict):
@@ -88,7 +87,7 @@ def _read_hdf5(path: Path) -> tuple[Any, Any]:
 def require_no_code(config: Any, *, name: str) -> None:
     """Raise UsageError if a saved configuration contains code or refers to anything outside Keras.
 
-    This check is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
+    It is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
     """
     for node in _iter_objects(config):
         kind, module = node.get("class_name"), node.get("module")
@@ -113,9 +112,7 @@ def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
-    """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics are
-    kept, and so is quantization.
-    """
+    """Return the configuration with the dtype policy of every layer replaced, but not its quantization."""
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _iter_objects(copy):
         inner = node.get("config")

@@ -21,8 +21,7 @@ import keras
 import numpy as np
 
 from ..errors import CaptureError, find_own_places, is_own_file
-from ..trace.backends.current import build_unfused
-from ..trace.jax.step import TracedStep, compute_array_bytes, trace_function
+from ..trace.jax.step import TracedStep, build_unfused, compute_array_bytes, trace_function
 from .timed_loop import TimedLoop
 
 LOOP = "__gpuplan_loop__"

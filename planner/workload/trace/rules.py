@@ -4,8 +4,7 @@ Convolutions and their gradients are counted without multiplications by inserted
 ``conv_general_dilated``. The gradient to the input dilates the output's gradient with zeros (``lhs_dilation``
 is the layer's stride) and reverses the kernel. The gradient to the weights swaps batch and features of the image
 (``lhs_spec``), dilates the gradient as a kernel (``rhs_dilation`` is the layer's stride) and turns feature groups
-into batch groups: forward, input gradient and weight gradient of one layer have the same FLOPs. Zeros of SAME
-padding are counted, as usual.
+into batch groups. Zeros of SAME padding are counted, as usual.
 
 A transposed convolution is the input gradient of an ordinary one; it is described as that ordinary one, the
 way cuDNN runs it: its forward pass is ``dgrad``, its input gradient is ``fprop``.
@@ -68,10 +67,7 @@ class Rule:
     # bytes read from each operand, in the order of `invars`, and those written to all results [bytes]
     reads: Callable[[Equation], tuple[int, ...]] = lambda equation: tuple(map(nbytes, equation.invars))
     writes: Callable[[Equation], int] = lambda equation: sum(map(nbytes, equation.outvars))
-    # spatial window and stride of pooling
-    window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
     is_view: Callable[[Equation], bool] = lambda equation: False  # whether it moves no data, unlike others
-    is_elementwise: bool = False  # each element of the result comes from those at the same place of operands
     known: bool = True  # whether the work is modelled; if not, bytes follow from shapes
 
 
@@ -80,12 +76,7 @@ Product = dict[str, Any]  # a contraction, as the fields of an `Op` [-, FLOP]
 
 
 def build_product(*, m: int, n: int, k: int, batch: int = 1, variant: str = "") -> Product:
-    """Build ``batch`` independent matrix products: 2 m n k FLOP each.
-
-    Example:
-        >>> build_product(m=2, n=3, k=4)["flops"]
-        48.0
-    """
+    """Build ``batch`` independent matrix products: 2 m n k FLOP each."""
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
     return {"kind": OpKind.DOT, "variant": variant, "flops": 2.0 * batch * m * n * k, **sizes}
 
@@ -104,10 +95,8 @@ def build_convolution(
 ) -> Product:
     """Build a convolution or one of its gradients; all three have the same FLOPs.
 
-    Args:
-        batch: Samples [-].
-        image, output, kernel: Spatial sizes of the layer's input, output and window [-].
-        facts: Stride and dilation of the window [-], and whether channels are the last axis of the image.
+    `image`, `output` and `kernel` are spatial sizes of the layer's input, output and window; `facts` its stride,
+    its dilation, and whether channels are the last axis of the image [-].
     """
     first, second, window = channels_in // groups, channels_out // groups, prod(kernel)
     pixels_in, pixels_out = batch * prod(image), batch * prod(output)
@@ -133,12 +122,13 @@ def build_convolution(
 
 def describe_dot(equation: Equation, *, variant: str) -> Product:
     """Describe a `dot_general` as ``batch`` products of m × k by k × n: 2 m n k FLOP each."""
-    (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    left, right = (get_shape(variable) for variable in equation.invars[:2])
-    k = prod(left[axis] for axis in left_contracted)
-    batch = prod(left[axis] for axis in left_batch)
-    m = prod(size for axis, size in enumerate(left) if axis not in (*left_contracted, *left_batch))
-    n = prod(size for axis, size in enumerate(right) if axis not in (*right_contracted, *right_batch))
+    contracted, batched = equation.params["dimension_numbers"]
+    shapes = [get_shape(variable) for variable in equation.invars[:2]]
+    k, batch = (prod(shapes[0][axis] for axis in axes[0]) for axes in (contracted, batched))
+    m, n = (
+        prod(size for axis, size in enumerate(shape) if axis not in (*contracted[side], *batched[side]))
+        for side, shape in enumerate(shapes)
+    )
     return build_product(m=m, n=n, k=k, batch=batch, variant=variant)
 
 
@@ -150,10 +140,7 @@ def describe_ragged_dot(equation: Equation, *, variant: str) -> Product:
 
 
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Product:
-    """Describe a ``conv_general_dilated`` equation, in any layout, with one to three spatial axes, as its layer's.
-
-    `kernel_reversed`: whether its kernel operand is reversed an odd number of times.
-    """
+    """Describe a ``conv_general_dilated`` in any layout as its layer's, by whether its kernel is reversed."""
     params, axes = equation.params, equation.params["dimension_numbers"].lhs_spec
     first, second, result = _read_images(equation)
     is_dilated = prod(params["lhs_dilation"]) > 1
@@ -198,18 +185,8 @@ def _read_images(equation: Equation) -> list[Any]:
     return found
 
 
-# --- table of rules ------------------------------------------------------------------------------------------
-
-ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all_gather", "all_reduce", "reduce_scatter"
-
-
 def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
-    """Return whether a transposition moves only axes of length one.
-
-    Example:
-        >>> keeps_order((8, 1, 3), (1, 0, 2)), keeps_order((8, 2, 3), (1, 0, 2))
-        (True, False)
-    """
+    """Return whether a transposition moves only axes of length one."""
     moved = [axis for axis in permutation if shape[axis] != 1]
     return moved == sorted(moved)
 
@@ -222,8 +199,8 @@ def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
     return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
-def _get_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the window and its stride over pooled axes [-]."""
+def describe_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return window and stride of pooling, over the pooled axes [-]."""
     sizes = equation.params["window_dimensions"]
     strides = equation.params.get("window_strides") or (1,) * len(sizes)
     pooled = [pair for pair in zip(sizes, strides, strict=True) if max(pair) > 1]
@@ -296,7 +273,6 @@ _FUNCTIONS: dict[str, dict[str, Callable[[Equation], Any]]] = {
         "second_operand": lambda equation: nbytes(equation.invars[1]),
         "scattered": lambda equation: min(nbytes(equation.outvars[0]), nbytes(equation.invars[2])),
     },
-    "window": {"pooled": _get_window},
     "is_view": {
         "same_type": lambda equation: (
             getattr(equation.invars[0].aval, "dtype", None) == getattr(equation.outvars[0].aval, "dtype", None)
@@ -307,15 +283,13 @@ _FUNCTIONS: dict[str, dict[str, Callable[[Equation], Any]]] = {
     },
 }
 OPERATIONS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("operations.toml").read_text(encoding="utf-8"))
+SETS = {name: frozenset(names) for name, names in OPERATIONS["sets"].items()}
 
 
-def _build_rule(row: dict[str, Any]) -> Rule:
-    columns: dict[str, Any] = {name: known[row[name]] for name, known in _FUNCTIONS.items() if name in row}
-    columns["is_elementwise"] = row.get("is_elementwise", False)
-    return Rule(kind=OpKind(row["kind"]), role=Role(row["role"]), **columns)
-
-
-RULES = {name: _build_rule(row) for row in OPERATIONS["jax"] for name in row["names"]}
+RULES: dict[str, Rule] = {}
+for _row in OPERATIONS["jax"]:
+    _columns: dict[str, Any] = {name: known[_row[name]] for name, known in _FUNCTIONS.items() if name in _row}
+    RULES |= dict.fromkeys(_row["names"], Rule(kind=OpKind(_row["kind"]), role=Role(_row["role"]), **_columns))
 _UNKNOWN = Rule(kind=OpKind.OTHER, role=Role.BARRIER, known=False)
 
 

@@ -46,19 +46,6 @@ def test_scan_multiplies_by_its_length() -> None:
     assert product_count(graph_of(lambda x: jax.lax.scan(outer, x, length=5)[0], (4, 4))) == 35
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 9), (2, 6)])
-def test_while_that_counts_is_known(start: int, stop: int) -> None:
-    """A counter from one known integer to another, in steps of one."""
-    import jax
-
-    def run(x: Any) -> Any:
-        return jax.lax.while_loop(lambda s: s[0] < stop, lambda s: (s[0] + 1, s[1] @ s[1]), (start, x))[1]
-
-    graph = graph_of(run, (4, 4))
-    assert product_count(graph) == stop - start
-    assert not find_unmodelled(graph)
-
-
 def test_while_on_data_is_counted_once_and_named() -> None:
     """An unknown number of iterations: a note says so, with the share of one."""
     import jax

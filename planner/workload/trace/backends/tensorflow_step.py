@@ -18,25 +18,13 @@ from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import SpecTree, map_specs
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
-FREE, KINDS = OPERATIONS["tensorflow"]["free"], OPERATIONS["tensorflow"]["kinds"]
-DOTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+_TABLE = OPERATIONS["tensorflow"]
 NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
-LOOPS = ("While", "StatelessWhile")
-CALLING = {  # operations that call functions, and the attribute that names them
-    LOOPS: "body",
-    ("PartitionedCall", "StatefulPartitionedCall"): "f",
-    ("If", "StatelessIf"): "then_branch",
-    ("Case", "StatelessCase"): "branches",
-}
 _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
 def trace_tensorflow_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
-    """Return the operations of one step without computing it; see `trace_step`.
-
-    What is not built yet of the model, its optimizers and metrics is built by its step, as in `fit()`.
-    """
+    """Return the operations of one step, which builds what is not built yet, without computing it."""
     import tensorflow as tf
 
     def run(data: Any) -> Any:
@@ -66,37 +54,25 @@ def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: P
             waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
     for operation in (one for one in graph.get_operations() if one in needed):
         kind, own = operation.type, _find_phase(operation.name, optimizers) or phase
-        attribute = next((name for kinds, name in CALLING.items() if kind in kinds), None)
+        attribute = _TABLE["calling"].get(kind)
         if attribute is not None:
             called, most = operation.get_attr(attribute), None
-            if kind in LOOPS and len(operation.inputs) > 1:
+            if attribute == "body" and len(operation.inputs) > 1:
                 most = _find_constant(operation.inputs[1])  # of its iterations
-            inner = _find_function(graph, str((called[0] if isinstance(called, list) else called).name))
+            name, owner = str((called[0] if isinstance(called, list) else called).name), graph
+            while name not in owner._functions:  # wherever it is defined
+                owner = owner.outer_graph
+            inner = owner._functions[name].graph
             yield from _iter_rows(inner, optimizers, times=times * float(max(most or 1, 1)), phase=own)
         elif (row := _build_row(operation, times, own)) is not None:
             yield row
 
 
 def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
-    """Return the phase that the scopes of an operation say; None if they say none.
-
-    Example:
-        >>> _find_phase("adam_2/Mul_1", frozenset({"adam"})), _find_phase("gradient_tape/MatMul", frozenset())
-        ('update', 'backward')
-    """
+    """Return the phase that the scopes of an operation (`gradient_tape/MatMul`, `adam_2/Mul_1`) say, or None."""
     if _COUNTER.sub("", name.partition("/")[0]) in optimizers:
         return "update"
     return "backward" if "gradient_tape" in name or "gradients" in name or name.startswith("AddN") else None
-
-
-def _find_function(graph: Any, name: str) -> Any:
-    """Return the graph of a function called by an operation, wherever it is defined."""
-    while graph is not None:
-        function = graph._functions.get(name)
-        if function is not None:
-            return function.graph
-        graph = getattr(graph, "outer_graph", None)
-    raise LookupError(name)
 
 
 def _find_constant(tensor: Any) -> int | None:
@@ -115,12 +91,12 @@ def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
     name = operation.type
     shapes = [_get_shape(tensor) for tensor in operation.outputs]
     known = [shape for shape in shapes if shape is not None]
-    if name in FREE or not known:
+    if name in _TABLE["free"] or not known:
         return None
     inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
     facts = _find_contraction(operation, known[0])
     if facts is None:
-        kinds = (OpKind(kind) for kind, begins in KINDS.items() if name.startswith(tuple(begins)))
+        kinds = (OpKind(kind) for kind, begins in _TABLE["kinds"].items() if name.startswith(tuple(begins)))
         kind = next(kinds, OpKind.ELEMENTWISE)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
@@ -139,22 +115,20 @@ def _build_row(operation: Any, times: float, phase: Phase) -> Op | None:
 
 def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     shape = tensor.shape
-    if tensor.dtype.size == 0 or shape.rank is None or any(n is None for n in shape):
-        return None
-    return tuple(int(n) for n in shape)
+    return tuple(map(int, shape)) if tensor.dtype.size and shape.is_fully_defined() else None
 
 
 def _find_contraction(operation: Any, out: tuple[int, ...]) -> Product | None:
     """Return an operation as a contraction; None for other operations and unknown shapes."""
     name = operation.type
     shapes = [_get_shape(tensor) for tensor in operation.inputs]
-    if name in DOTS:
+    if name in _TABLE["dots"]:
         transposed = operation.get_attr("transpose_a" if name == "MatMul" else "adj_x")
         k = (shapes[0] or (0, 0))[-2 if transposed else -1]
         return build_product(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
     if name == "Einsum":
         return _build_einsum(operation.get_attr("equation").decode(), shapes)
-    if not name.startswith(CONVOLUTIONS):
+    if not name.startswith(tuple(_TABLE["convolutions"])):
         return None
     variant: Variant = "fprop"
     image, kernel, output = cast("tuple[Any, Any, Any]", (*shapes[:2], out))

@@ -18,12 +18,9 @@ from ...options import SpecTree, map_specs
 from ..graph.attention import build_attention_product
 from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
 
-FREE, KINDS = OPERATIONS["torch"]["free"], OPERATIONS["torch"]["kinds"]
-# FLOPs per element of kinds for which it is not one.
-PER_ELEMENT = {OpKind.MOVE: 0.0, OpKind.GATHER: 0.0, OpKind.SCATTER: 0.0}
+_TABLE = OPERATIONS["torch"]
+NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 MANY = "_foreach_"  # one call for a list of tensors
-# The gradient of a slice is a zero-padded tensor; adding the zeros is not counted.
-PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
 def trace_torch_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode) -> tuple[Op, ...]:
@@ -93,9 +90,9 @@ def record_rows() -> Iterator[tuple[list[Op], list[Phase]]]:
                 kind = args[0].dtype
                 return 1.0 if kind.is_floating_point else True if "bool" in str(kind) else 1
             out = func(*args, **(kwargs or {}))
-            if name in PADDING:
+            if name in ("select_backward", "slice_backward"):
                 padded[id(out)] = (out, args[0].numel())
-            parts = [padded[id(arg)][1] for arg in args[:2] if id(arg) in padded] if name in ADDING else []
+            parts = [padded[id(arg)][1] for arg in args[:2] if id(arg) in padded and name in ("add", "add_")]
             sums = [{"kind": OpKind.ELEMENTWISE, "flops": float(min(parts))}] if parts else []
             for facts in sums or _build_fields(name, args, out):
                 row = _build_row(name, (args, kwargs or {}), out, facts, phase=phase[0], number=len(rows))
@@ -111,13 +108,15 @@ def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase
     read, written = _find_tensors(inputs), _find_tensors(out)
     if not written and name.startswith(MANY) and name.endswith("_"):  # changes a list of tensors in place
         written = _find_tensors(inputs[0][0])
-    if name in FREE or not written:
+    if name in _TABLE["free"] or not written:
         return None
     if not facts:
         bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
-        fitting = [(len(one), kind) for kind, names in KINDS.items() for one in names if bare.startswith(one)]
+        fitting = [
+            (len(one), kind) for kind, names in _TABLE["kinds"].items() for one in names if bare.startswith(one)
+        ]
         kind = OpKind(max(fitting)[1]) if fitting else OpKind.ELEMENTWISE
-        each = PER_ELEMENT.get(kind, 2.0 if "alpha" in inputs[1] else 1.0)
+        each = 0.0 if kind in NO_ARITHMETIC else 2.0 if "alpha" in inputs[1] else 1.0
         sizes = [int(tensor.numel()) for tensor in (written if name.startswith(MANY) else (*read, *written))]
         facts = {"kind": kind, "flops": (sum(sizes) if name.startswith(MANY) else max(sizes)) * each}
     return build_unfused_op(
@@ -137,49 +136,43 @@ def _build_fields(name: str, args: Any, out: Any) -> list[Product]:
         first, second = args[-2:]
         batch = first.shape[0] if first.ndim == 3 else 1
         return [build_product(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
-    if name in ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"):
-        image, kernel, _, stride, _, dilation, transposed, _, groups = args[:9]
-        return [_build_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
-    if name == "convolution_backward":
-        gradient, image, kernel, _, stride, _, dilation, transposed, _, groups, wanted = args
-        variants: tuple[Variant, ...] = ("dgrad", "wgrad")
-        return [
-            _build_convolution(variant, (image, kernel, gradient), (stride, dilation, transposed, groups))
-            for variant, one in zip(variants, wanted, strict=False)
-            if one
-        ]
+    if name in ("convolution", "_convolution", "convolution_backward"):
+        return _build_convolutions(args, out, backward=name.endswith("backward"))
     if name.startswith("_scaled_dot_product"):
         backward = "backward" in name
         query, key = args[1:3] if backward else args[:2]  # (batch, heads, length, features)
         causal = any(one is True for one in args)  # `is_causal`, the only flag of these operations that is set
-        sizes = {"head_size": query.shape[-1], "queries": query.shape[-2], "keys": key.shape[-2]}
-        call = AttentionCall(dtype="", causal=causal, **sizes)
+        (queries, head_size), keys = query.shape[-2:], key.shape[-2]
+        call = AttentionCall(dtype="", causal=causal, head_size=head_size, queries=queries, keys=keys)
         return [build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)]
     return [{}]
 
 
-def _build_convolution(
-    variant: Variant, tensors: tuple[Any, Any, Any], settings: tuple[Any, Any, bool, int]
-) -> Product:
-    """Return the fields of a convolution; a transposed one is the input gradient of an ordinary one."""
-    (image, kernel, output), (stride, dilation, transposed, groups) = tensors, settings
+def _build_convolutions(args: Any, out: Any, *, backward: bool) -> list[Product]:
+    """Return a convolution or its wanted gradients; a transposed one is the input gradient of an ordinary one."""
+    output, *given = args if backward else (out, *args)
+    image, kernel, _, stride, _, dilation, transposed, _, groups = given[:9]
+    wanted: dict[Variant, bool] = {"dgrad": args[-1][0], "wgrad": args[-1][1]} if backward else {"fprop": True}
+    other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
     if transposed:
         image, output = output, image
-        other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
-        variant = other[variant]
-    return build_convolution(
-        variant,
-        batch=image.shape[0],
-        image=tuple(image.shape[2:]),
-        output=tuple(output.shape[2:]),
-        kernel=tuple(kernel.shape[2:]),
-        channels_in=image.shape[1],
-        channels_out=output.shape[1],
-        groups=groups,
-        stride=tuple(stride),
-        dilation=tuple(dilation),
-        channels_last=False,
-    )
+    return [
+        build_convolution(
+            other[variant] if transposed else variant,
+            batch=image.shape[0],
+            image=tuple(image.shape[2:]),
+            output=tuple(output.shape[2:]),
+            kernel=tuple(kernel.shape[2:]),
+            channels_in=image.shape[1],
+            channels_out=output.shape[1],
+            groups=groups,
+            stride=tuple(stride),
+            dilation=tuple(dilation),
+            channels_last=False,
+        )
+        for variant in wanted
+        if wanted[variant]
+    ]
 
 
 def _find_tensors(values: Any) -> list[Any]:

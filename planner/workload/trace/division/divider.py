@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...keras_layers import group_variables
 from ...ops import Mode
 from ..graph.graph import find_inner_jaxprs, select_most_expensive_branch
-from ..rules import OPERATIONS, Equation, find_rule
+from ..rules import OPERATIONS, Equation, Role, find_rule
 from .spec import (
     UNDIVIDED,
     WHOLE,
@@ -47,23 +47,18 @@ def divide_dot(operands: Operands) -> list[Divided]:
 def match_dimensions(operands: Operands, left: int, right: int) -> None:
     """Divide a dimension that two operands share alike: by slicing the whole one if it can be, else gathered."""
     dims = {0: left, 1: right}
-
-    def list_names(side: int) -> frozenset[str]:
-        return find_names([operands.spec(side)[dims[side]]])
-
-    if list_names(0) == list_names(1):
+    names = [find_names([operands.spec(side)[dim]]) for side, dim in dims.items()]
+    if names[0] == names[1]:
         return
     for side, other in ((0, 1), (1, 0)):
         spec = list(operands.spec(other))
-        if list_names(side) and not spec[dims[other]] and not list_names(side) & find_names(spec):
+        if names[side] and not spec[dims[other]] and not names[side] & find_names(spec):
             spec[dims[other]] = operands.spec(side)[dims[side]]
             operands.slice_to(other, tuple(spec))
             return
-    first = next(side for side in _order_by_parts(operands, dims) if list_names(side))
-    operands.gather(first, [dims[first]])
-    if list_names(0) != list_names(1):
-        for side, dim in dims.items():
-            operands.gather(side, [dim])
+    first = next(side for side in _order_by_parts(operands, dims) if names[side])
+    for side in (first, 1 - first):  # of the other one, too, where it is still divided
+        operands.gather(side, [dims[side]])
 
 
 def _order_by_parts(operands: Operands, dims: Mapping[int, int]) -> list[int]:
@@ -222,7 +217,6 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
         mesh.build_axes(entry) if entry is None or isinstance(entry, str | tuple | list) else axes
         for entry, axes in zip(entries, value.spec, strict=True)
     )
-    operands.sum_up(0, wanted=wanted)
     operands.fit(0, wanted)
     return [(wanted, WHOLE)]
 
@@ -259,19 +253,16 @@ _KINDS: dict[str, Callable[[Operands], list[Divided]]] = {
 _RULES = {name: rule for kind, rule in _KINDS.items() for name in _TABLE[kind]}
 
 
-# --- functions -----------------------------------------------------------------------------------------------
-
 MOST_PASSES = 4  # over the body of a loop, until what it carries is divided alike before and after [-]
 
 
-class _Divider:
+class _Divider(NamedTuple):
     """Recursive writer of local equations."""
 
-    def __init__(self, mesh: Placement) -> None:
-        self._mesh = mesh
+    mesh: Placement
 
-    def divide_body(self, jaxpr: Any, arguments: Sequence[Value]) -> tuple[LocalJaxpr, list[Value]]:
-        """Return a jaxpr at local shapes, and its results; every device has the whole of its constants."""
+    def divide_body(self, jaxpr: Any, arguments: Sequence[Value]) -> LocalJaxpr:
+        """Return a jaxpr at local shapes; every device has the whole of its constants."""
         inner = [rename(value) for value in arguments]
         constants = [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
         scope: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inner], strict=True))
@@ -280,15 +271,13 @@ class _Divider:
         def read(variable: Any) -> Value:
             if not hasattr(variable, "val"):
                 return scope[variable]
-            shape = tuple(variable.aval.shape)
-            return Value(variable=variable, shape=shape, spec=build_undivided(shape))
+            return Value(variable=variable, shape=variable.aval.shape, spec=build_undivided(variable.aval.shape))
 
         for equation in jaxpr.eqns:
-            operands = Operands(equation, list(map(read, equation.invars)), mesh=self._mesh, body=local)
+            operands = Operands(equation, list(map(read, equation.invars)), mesh=self.mesh, body=local)
             scope.update(zip(equation.outvars, self._divide(operands, local), strict=True))
-        results = [read(one) for one in jaxpr.outvars]
-        local.outvars = [value.variable for value in results]
-        return local, results
+        local.results = [read(one) for one in jaxpr.outvars]
+        return local
 
     def conform(
         self, body: LocalJaxpr, results: Sequence[Value], specs: Sequence[Spec | None], equation: Equation
@@ -296,10 +285,8 @@ class _Divider:
         """Return values summed and divided as they are wanted, None for the present division."""
         ends = []
         for value, spec in zip(results, specs, strict=True):
-            operands = Operands(equation, [value], mesh=self._mesh, body=body)
-            if not value.is_literal:
-                operands.sum_up(0, wanted=spec or value.spec)
-                operands.fit(0, spec or value.spec)
+            operands = Operands(equation, [value], mesh=self.mesh, body=body)
+            operands.fit(0, spec or value.spec)
             ends.append(operands.values[0])
         return ends
 
@@ -314,8 +301,8 @@ class _Divider:
                 return self._divide_scan(operands)
             if name == "cond":
                 return self._divide_branches(operands)
-            inner, results = self.divide_body(called[0], values)
-            return operands.write({"jaxpr": inner}, [rename(value) for value in results])
+            inner = self.divide_body(called[0], values)
+            return operands.write({"jaxpr": inner}, [rename(value) for value in inner.results])
         self._sum_operands(operands)
         divided = _RULES.get(name, _divide_alike)(operands)
         sizes = [one.summed_bytes for one in operands.values if one.summed_bytes]
@@ -333,13 +320,10 @@ class _Divider:
         equation = operands.equation
         expensive = select_most_expensive_branch(equation)
         jaxprs = sorted((one.jaxpr for one in equation.params["branches"]), key=lambda one: one is not expensive)
-        branches: list[LocalJaxpr] = []
-        specs: list[Spec] = []
-        for jaxpr in jaxprs:
-            branch, results = self.divide_body(jaxpr, operands.values[1:])
-            specs = specs or [value.spec for value in results]
-            branch.outvars = [one.variable for one in self.conform(branch, results, specs, equation)]
-            branches.append(branch)
+        branches = [self.divide_body(jaxpr, operands.values[1:]) for jaxpr in jaxprs]
+        specs = [value.spec for value in branches[0].results]
+        for branch in branches:
+            branch.results = self.conform(branch, branch.results, specs, equation)
         return operands.write({"branches": tuple(branches)}, list(map(build_value, equation.outvars, specs)))
 
     def _divide_scan(self, operands: Operands) -> list[Value]:
@@ -352,15 +336,15 @@ class _Divider:
         carried = [value.spec for value in operands.values[consts : consts + carries]]
         for _ in range(MOST_PASSES):
             known = [*operands.values[:consts], *map(build_value, jaxpr.invars[consts:], [*carried, *slices])]
-            inner, results = self.divide_body(jaxpr, known)
-            after = [value.spec for value in results[:carries]]
+            inner = self.divide_body(jaxpr, known)
+            after = [value.spec for value in inner.results[:carries]]
             if after == carried:
                 break
             carried = after
         for index, spec in enumerate(carried):
             operands.fit(consts + index, spec)
-        specs = [*carried, *(value.spec for value in results[carries:])]
-        inner.outvars = [one.variable for one in self.conform(inner, results, specs, equation)]
+        specs = [*carried, *(value.spec for value in inner.results[carries:])]
+        inner.results = self.conform(inner, inner.results, specs, equation)
         stacked = [*carried, *(((), *spec) for spec in specs[carries:])]
         return operands.write({**params, "jaxpr": inner}, list(map(build_value, equation.outvars, stacked)))
 
@@ -370,18 +354,17 @@ class _Divider:
         A conversion to a larger type waits for the sum, which is sent in the smaller one. Gradients may be summed
         after it: where each device keeps a part of them, it needs to receive no more.
         """
-        name, values = operands.equation.primitive.name, operands.values
-        kinds = {value.partial for value in values if not value.is_literal}
-        if name in _FACTS["linear"] and len(kinds) <= 1:
-            converts, equation = name == "convert_element_type", operands.equation
-            widens = converts and _get_itemsize(equation.outvars[0]) > _get_itemsize(equation.invars[0])
-            if widens and values[0].partial - self._mesh.replicas:
+        equation, values = operands.equation, operands.values
+        name = equation.primitive.name
+        if name in _FACTS["linear"] and len({value.partial for value in values if not value.is_literal}) <= 1:
+            widens = _get_itemsize(equation.outvars[0]) > _get_itemsize(equation.invars[0])
+            if name == "convert_element_type" and widens and values[0].partial - self.mesh.replicas:
                 operands.sum_up(0)
             return
         for index, value in enumerate(values):
             alike = (
                 one.spec
-                for one in (values if find_rule(name).is_elementwise else ())
+                for one in (values if find_rule(name).role is Role.POINTWISE else ())
                 if one is not value and one.shape == value.shape and not one.partial and any(one.spec)
             )  # along whose axes the sum is scattered
             operands.sum_up(index, wanted=next(alike, None))
@@ -396,16 +379,13 @@ def divide_step(
 ) -> LocalJaxpr:
     """Return a traced function as one device runs it, by the division of arguments and results, None for any."""
     divider, jaxpr = _Divider(mesh), closed_jaxpr.jaxpr
-    body, results = divider.divide_body(jaxpr, list(map(build_value, jaxpr.invars, inputs)))
-    body.outvars = [one.variable for one in divider.conform(body, results, outputs, jaxpr.eqns[-1])]
+    body = divider.divide_body(jaxpr, list(map(build_value, jaxpr.invars, inputs)))
+    body.results = divider.conform(body, body.results, outputs, jaxpr.eqns[-1])
     return body
 
 
 def divide_as_placed(closed_jaxpr: Any, model: Any, placement: Placement, *, mode: Mode) -> LocalJaxpr:
-    """Return a traced step as one device of a mesh runs it.
-
-    The batch is that of one replica: of its samples, the device works on all.
-    """
+    """Return a traced step, at the batch of one replica, as one device of a mesh runs it."""
     held = group_variables(model, train=mode == "train")
     variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr

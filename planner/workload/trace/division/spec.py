@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
+from operator import mul
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ....records import Frozen
-from ..rules import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Equation
+from ..rules import Equation, get_shape
 
 Shape = tuple[int, ...]
 
@@ -42,12 +44,7 @@ def find_names(spec: Iterable[Axes]) -> frozenset[str]:
 
 
 def compute_local_shape(shape: Shape, spec: Spec) -> Shape:
-    """Return the shape of the largest part of an array that a device holds.
-
-    Example:
-        >>> compute_local_shape((8, 30), ((Axis("batch", 1),), (Axis("model", 4),)))
-        (8, 8)
-    """
+    """Return the shape of the largest part of an array that a device holds."""
     return tuple(-(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True))
 
 
@@ -56,41 +53,20 @@ def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
 
     A division is carried from the outermost dimension of a group to the outermost one that the group becomes:
     heads x size becomes (heads, size), and samples x length becomes one dimension.
-
-    Example:
-        >>> divide_reshaped((2, 12), ((), (Axis("model", 4),)), (2, 4, 3))
-        ((), (Axis(name='model', parts=4),), ())
-        >>> divide_reshaped((2, 12), ((), (Axis("model", 4),)), (24,))
-        ((),)
     """
     found = [UNDIVIDED] * len(after)
-    for left, right in _group_dimensions(before, after):
-        outer = next((dim for dim in left if before[dim] != 1), None)
-        inner = next((dim for dim in right if after[dim] != 1), None)
-        if outer is None or inner is None:
-            continue
-        parts = prod(axis.parts for axis in spec[outer])
-        if after[inner] % parts == 0:
-            found[inner] = spec[outer]
-    return tuple(found)
-
-
-def _group_dimensions(before: Shape, after: Shape) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """Return the smallest groups of neighbouring dimensions of equal size, before and after."""
-    groups: list[tuple[Sequence[int], Sequence[int]]] = []
+    left, right = (list(accumulate(shape, mul)) for shape in (before, after))
     i = j = 0
-    while i < len(before) and j < len(after):
-        end, to = i + 1, j + 1
-        while (left := prod(before[i:end])) != (right := prod(after[j:to])):
-            if left < right and end < len(before):
-                end += 1
-            elif right < left and to < len(after):
-                to += 1
-            else:
-                return groups
-        groups.append((range(i, end), range(j, to)))
+    for size in sorted(
+        {*left} & {*right}
+    ):  # where the smallest groups of neighbouring dimensions of equal size end
+        end, to = left.index(size) + 1, right.index(size) + 1
+        outer = next((dim for dim in range(i, end) if before[dim] != 1), None)
+        inner = next((dim for dim in range(j, to) if after[dim] != 1), None)
+        if outer is not None and inner is not None and after[inner] % prod(one.parts for one in spec[outer]) == 0:
+            found[inner] = spec[outer]
         i, j = end, to
-    return groups
+    return tuple(found)
 
 
 class Placement(Frozen):
@@ -107,23 +83,6 @@ class Placement(Frozen):
             Axis(name, 1 if name in self.replicas else self.sizes[name]) for name in listed if name in self.sizes
         )
 
-    def describe_ring(self, names: Sequence[str], *, message_bytes: int) -> dict[str, Any]:
-        """Return the fields of a `Collective` over some axes, but for those that its place in the step states.
-
-        Example:
-            >>> mesh = Placement(sizes={"batch": 2, "model": 4}, replicas=frozenset(["batch"]))
-            >>> mesh.describe_ring(["batch"], message_bytes=8)
-            {'devices': 2, 'stride': 4, 'message_bytes': 8, 'replicas': True}
-        """
-        order = list(self.sizes)
-        last = max(order.index(name) for name in names)
-        return {
-            "devices": prod(self.sizes[name] for name in names),
-            "stride": prod(self.sizes[name] for name in order[last + 1 :]),
-            "message_bytes": message_bytes,
-            "replicas": self.replicas.issuperset(names),
-        }
-
     def get_spec(self, variable: Any) -> Spec:
         """Return the division of a variable of the model."""
         return self.divided.get(id(variable)) or build_undivided(tuple(variable.shape))
@@ -131,9 +90,6 @@ class Placement(Frozen):
     def compute_local_shape(self, variable: Any) -> Shape:
         """Return the shape of the part of a variable that a device holds."""
         return compute_local_shape(tuple(variable.shape), self.get_spec(variable))
-
-
-# --- local equations -----------------------------------------------------------------------------------------
 
 
 class LocalVariable:
@@ -165,11 +121,16 @@ class LocalJaxpr:
 
     invars: Sequence[LocalVariable]
     constvars: Sequence[LocalVariable] = ()
-    outvars: Sequence[Any] = ()
+    results: Sequence[Value] = ()
     eqns: list[Any] = field(default_factory=list)
     # sums of partial sums, by their variable; what was exchanged or sliced, by variable, primitive and spec
     summed: dict[LocalVariable, Value] = field(default_factory=dict)
-    rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
+    rewritten: dict[tuple[Any, str, Spec], Value] = field(default_factory=dict)
+
+    @property
+    def outvars(self) -> list[Any]:
+        """Variables of the results."""
+        return [value.variable for value in self.results]
 
     @property
     def jaxpr(self) -> LocalJaxpr:
@@ -179,7 +140,7 @@ class LocalJaxpr:
 
 def build_value(variable: Any, spec: Spec) -> Value:
     """Return a new value for a traced variable."""
-    shape = tuple(getattr(variable.aval, "shape", ()))
+    shape = get_shape(variable)
     local = LocalVariable(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
     return Value(variable=local, shape=shape, spec=spec)
 
@@ -199,7 +160,7 @@ class Operands:
     @property
     def result_shapes(self) -> list[Shape]:
         """Shapes of the results as traced [-]."""
-        return [tuple(getattr(one.aval, "shape", ())) for one in self.equation.outvars]
+        return [get_shape(one) for one in self.equation.outvars]
 
     def spec(self, index: int) -> Spec:
         """Return the division of an operand."""
@@ -213,7 +174,7 @@ class Operands:
             if wanted is not None and name in find_names(wanted):
                 added = (tuple(axis for axis in axes if axis.name == name) for axes in wanted)
                 spec = tuple((*axes, *more) for axes, more in zip(spec, added, strict=True))
-            kind = ALL_REDUCE if spec == value.spec else REDUCE_SCATTER
+            kind = "all_reduce" if spec == value.spec else "reduce_scatter"
             done = replace(value, spec=spec, partial=value.partial - {name})
             value = self._exchange(kind, done, names=(name,), largest=value.spec, itemsize=value.summed_bytes)
             self.values[index] = self._body.summed[before] = value
@@ -225,10 +186,11 @@ class Operands:
         if names:
             spec = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in value.spec)
             whole = replace(value, spec=spec)
-            self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
+            self.values[index] = self._exchange("all_gather", whole, names=tuple(sorted(names)), largest=spec)
 
     def fit(self, index: int, spec: Spec) -> None:
-        """Gather an operand along axes that divide none of the same dimensions in a spec, and slice it to that."""
+        """Sum an operand, gather it along axes that divide other dimensions in a spec, and slice it to that."""
+        self.sum_up(index, wanted=spec)
         pairs = enumerate(zip(self.spec(index), spec, strict=True))
         self.gather(index, [dim for dim, (axes, wanted) in pairs if find_names([axes]) - find_names([wanted])])
         self.slice_to(index, spec)
@@ -243,28 +205,37 @@ class Operands:
 
     def write(self, params: Mapping[str, Any], results: list[Value]) -> list[Value]:
         """Append the equation with its parameters and results on one device, and return the results."""
-        variables = ([value.variable for value in values] for values in (self.values, results))
-        self._append(self.equation.primitive, params, *variables)
+        self._append(self.equation.primitive, params, self.values, results)
         return results
 
-    def _append(self, primitive: Any, params: Mapping[str, Any], invars: list[Any], outvars: list[Any]) -> None:
+    def _append(self, primitive: Any, params: Mapping[str, Any], *sides: list[Value]) -> None:
         """Append an equation with those fields of `jax.core.JaxprEqn` that are read."""
-        facts = {"params": params, "invars": invars, "outvars": outvars, "source_info": self.equation.source_info}
+        before, after = ([value.variable for value in values] for values in sides)
+        facts = {"params": params, "invars": before, "outvars": after, "source_info": self.equation.source_info}
         self._body.eqns.append(SimpleNamespace(primitive=primitive, **facts))
 
     def _rewrite(self, value: Value, primitive: str, params: Mapping[str, Any]) -> Value:
         """Append an equation from a value's variable to a new one of its present spec."""
-        old, key = value.variable, (value.variable, primitive, value.spec)
+        key = (value.variable, primitive, value.spec)
         if key not in self._body.rewritten:
-            new = LocalVariable(compute_local_shape(value.shape, value.spec), old.aval.dtype)
-            self._append(SimpleNamespace(name=primitive), params, [old], [new])
+            shape = compute_local_shape(value.shape, value.spec)
+            new = replace(value, variable=LocalVariable(shape, value.variable.aval.dtype))
+            self._append(SimpleNamespace(name=primitive), params, [value], [new])
             self._body.rewritten[key] = new
-        return replace(value, variable=self._body.rewritten[key])
+        return replace(value, variable=self._body.rewritten[key].variable)
 
     def _exchange(
         self, kind: str, value: Value, *, names: tuple[str, ...], largest: Spec, itemsize: int = 0
     ) -> Value:
-        """Append a collective over axes of the mesh."""
-        size = itemsize or value.variable.aval.dtype.itemsize
-        message = prod(compute_local_shape(value.shape, largest)) * size
-        return self._rewrite(value, kind, self.mesh.describe_ring(names, message_bytes=message))
+        """Append a collective over axes of the mesh, with the fields of a `Collective`."""
+        size, sizes = itemsize or value.variable.aval.dtype.itemsize, self.mesh.sizes
+        order = list(sizes)
+        last = max(map(order.index, names))
+        ring = {
+            "kind": kind,
+            "devices": prod(sizes[name] for name in names),
+            "stride": prod(sizes[name] for name in order[last + 1 :]),
+            "message_bytes": prod(compute_local_shape(value.shape, largest)) * size,
+            "replicas": self.mesh.replicas.issuperset(names),
+        }
+        return self._rewrite(value, kind, ring)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ...model import AttentionCall
 from ...ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, OpKind, Phase
-from ..rules import FUSIBLE, Product, Role, build_product, describe_dot
-from .graph import Graph, Node
+from ..rules import FUSIBLE, SETS, Product, Role, build_product, describe_dot
+from .graph import Graph, Node, combine_bits, spread_bits
 
 # Side of the blocks of scores of which a causal kernel skips those above the diagonal (Dao, 2023,
 # "FlashAttention-2", arXiv:2307.08691, section 3.1).
@@ -22,11 +22,7 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
     """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
 
     The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
-    the diagonal.
-
-    Args:
-        batch: Samples times heads of the queries [-].
-        repeats: Forward passes repeated before a backward pass, by recomputation [-].
+    the diagonal. `batch`: samples times heads of the queries; `repeats`: forward passes that are recomputed [-].
     """
     blocks = math.ceil(call.keys / BLOCK)
     share = (blocks + 1) / (2 * blocks) if call.causal else 1.0
@@ -38,29 +34,26 @@ def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, 
 
 
 def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Graph, tuple[AttentionCall, ...]]:
-    """Return a copy of a graph with fused attention, and the distinct calls, of those by number, that were fused.
-
-    Where one call cannot be fused, none is: the result is the graph itself.
-    """
+    """Return a graph with fused attention and the distinct calls; the graph itself where one cannot be fused."""
     members: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
         if node.attention:
             members.setdefault(node.call, []).append(index)
-    fused = replace(graph, nodes=list(graph.nodes), sizes=list(graph.sizes), parents=list(graph.parents))
-    replaced: dict[int, Node | None] = {}
+    fused = replace(graph, sizes=list(graph.sizes), parents=list(graph.parents))
+    nodes: list[Node | None] = list(graph.nodes)
     for number, indices in members.items():
         call = calls.get(number)
         found = None if call is None else _fuse_call(fused, indices, call)
         if found is None:
             return graph, ()
-        replaced.update(found)
-    nodes = (replaced.get(index, node) for index, node in enumerate(graph.nodes))
+        for index in indices:
+            nodes[index] = found.get(index)
     fused.nodes = [node for node in nodes if node is not None]
     return fused, tuple(dict.fromkeys(calls[number] for number in members))
 
 
-def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node | None] | None:
-    """Return what replaces each node of a call; None if its nodes are not two products and their gradients."""
+def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node] | None:
+    """Return what replaces the nodes of a call, by index; None if they are not two products and gradients."""
     passes = [[index for index in indices if graph.nodes[index].phase == one] for one in ("forward", "backward")]
     products, again = ([index for index in one if graph.nodes[index].role is Role.CONTRACTION] for one in passes)
     counts = {graph.nodes[index].count for index in products}
@@ -86,8 +79,7 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
             product=build_attention_product(call, batch=batch, backward=backward, repeats=repeats),
         )
 
-    found: dict[int, Node | None] = dict.fromkeys(indices)
-    found[passes[0][-1]] = build("forward", inputs, kept)
+    found = {passes[0][-1]: build("forward", inputs, kept)}
     if passes[1]:
         read, gradients = _find_border(graph, passes[1], inner=indices)
         sizes = {value: graph.sizes[value] for value in kept}
@@ -113,9 +105,6 @@ def _find_border(
     return inputs, tuple(outputs)
 
 
-_PREPARATIONS = ("broadcast_in_dim", "convert_element_type")
-
-
 def find_calls_between_products(graph: Graph) -> dict[int, int]:
     """Return the call of each node between the products of a layer.
 
@@ -133,8 +122,8 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
         if node.role is Role.CONTRACTION and node.loop is None:
             found.setdefault((owners[index], node.phase), []).append(index)
     for (owner, phase), products in found.items():
-        read = [weight for index in products for weight in {weights.get(one) for one in graph.nodes[index].inputs}]
-        unrolled = any(count > 2 for weight, count in Counter(read).items() if weight is not None)
+        used = [weight for index in products for weight in {weights.get(one) for one in graph.nodes[index].inputs}]
+        unrolled = any(count > 2 for weight, count in Counter(used).items() if weight is not None)
         if len(products) < 2 or unrolled:
             continue
         inside = [
@@ -142,28 +131,16 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
             for index in range(products[0], products[-1] + 1)
             if graph.nodes[index].phase == phase and f"{owners[index]}/".startswith(f"{owner}/")
         ]
-        way = _find_path_nodes(graph, inside, set(products))
+        nodes = [graph.nodes[index] for index in inside]
+        ends = [graph.nodes[index] for index in products]
+        made = spread_bits(nodes, {value: 1 for node in ends for value in node.outputs})
+        read = spread_bits(nodes, {value: 1 for node in ends for value in node.inputs}, backward=True)
+        on_path = [combine_bits(made, node.inputs) & combine_bits(read, node.outputs) for node in nodes]
+        way = {index for index, bit in zip(inside, on_path, strict=True) if bit}.difference(products)
         own = [i for i in inside if graph.nodes[i].role in FUSIBLE and owners[i] == owner]
         following = 0
         for index in reversed(own if way.intersection(own) else []):
             node = graph.nodes[index]
-            operator = index in way and not node.scalar and node.name not in _PREPARATIONS
+            operator = index in way and not node.scalar and node.name not in SETS["preparations"]
             following = calls[index] = node.call or (-index if operator else following)
     return calls
-
-
-def _find_path_nodes(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
-    """Return the nodes on a path from one product to another through inner nodes only."""
-    made, read = set[int](), set[int]()
-    after, way = set[int](), set[int]()
-    for index in inside:
-        node = graph.nodes[index]
-        if index in products or not made.isdisjoint(node.inputs):
-            made.update(node.outputs)
-            after.add(index)
-    for index in reversed(inside):
-        node = graph.nodes[index]
-        if index in products or not read.isdisjoint(node.outputs):
-            read.update(node.inputs)
-            way |= {index} & after
-    return way - products

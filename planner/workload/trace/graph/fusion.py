@@ -51,10 +51,10 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = Fa
     for index, node in enumerate(graph.nodes):
         fusion.add(index, node)
     kernel_of = fusion.kernel_of
-    for index in range(len(graph.nodes) - 1, -1, -1):
-        if kernel_of[index] == -1 and graph.nodes[index].outputs:
-            readers = fusion.users[graph.nodes[index].outputs[0]]
-            kernel_of[index] = kernel_of[readers[0]] if readers else -1
+    for index, node in reversed([*enumerate(graph.nodes)]):
+        readers = fusion.users[node.outputs[0]] if kernel_of[index] == -1 and node.outputs else []
+        if readers:
+            kernel_of[index] = kernel_of[readers[0]]
     waiting, started = 0.0, -1
     for number, kernel in enumerate(fusion.kernels):
         if not kernel.terminal or not kernel.results or kernel.work > _HORIZONTAL_ELEMENTS:
@@ -87,11 +87,11 @@ class _GrowingFusion(Fusion):
     def add(self, index: int, node: Node) -> None:
         """Place a node: inside its consumers, in an existing kernel, or in a new one."""
         reads = self._reads(node)
-        parts = len(node.outputs) > 1  # split: each result reads its share
         if node.role is Role.POINTWISE and self._recomputes(node, reads):
             for value in node.outputs:
-                size = self.graph.sizes[value]
-                self._operands[value] = {v: min(part, size) for v, part in reads.items()} if parts else reads
+                size = self.graph.sizes[value]  # of a split, each result reads its share
+                parts = {v: min(part, size) for v, part in reads.items()} if len(node.outputs) > 1 else reads
+                self._operands[value] = parts
             return
         ready = max((self._ready.get(value, 0) for value in reads), default=0)
         number = None
@@ -122,10 +122,8 @@ class _GrowingFusion(Fusion):
         return reads
 
     def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
-        if not self.outputs.isdisjoint(node.outputs):
-            return False
         users = [user for value in node.outputs for user in self.users[value]]
-        if not users or not all(map(self._takes_in.__getitem__, users)):
+        if not (users and self.outputs.isdisjoint(node.outputs) and all(map(self._takes_in.__getitem__, users))):
             return False
         if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
             return False
@@ -223,7 +221,7 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
 
 def _reduces_rows(node: Node) -> bool:
     """Return whether a node reduces the last axes of an array to rows that fit on the chip."""
-    if node.equation is None or not node.name.startswith("reduce_") or "axes" not in node.equation.params:
+    if not node.name.startswith("reduce_") or "axes" not in node.equation.params:
         return False
     axes, shape = sorted(node.equation.params["axes"]), node.equation.invars[0].aval.shape
     last = list(range(len(shape) - len(axes), len(shape)))

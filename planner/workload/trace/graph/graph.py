@@ -10,10 +10,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from ...ops import Loop, LoopPart, Phase
-from ..rules import Equation, Product, Role, Rule, count_elements, find_rule, nbytes
-
-_CONVERSIONS = ("convert_element_type", "transpose")
-_PARTS = ("slice", "dynamic_slice", "split")
+from ..rules import SETS, Equation, Product, Role, Rule, count_elements, find_rule, nbytes
 
 
 class Remark(NamedTuple):
@@ -30,7 +27,7 @@ class Node:
 
     name: str  # of the primitive
     rule: Rule
-    equation: Equation | None  # None for loop border marks
+    equation: Equation  # None for loop border marks
     inputs: tuple[int, ...]  # value numbers, without literals, as are outputs
     outputs: tuple[int, ...]
     reads: tuple[int, ...]  # of each input, in their order [bytes]
@@ -65,10 +62,9 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # size of each value [bytes]
     parents: list[int] = field(default_factory=list)  # what each is a part of (of a scanned array), or itself
-    inputs: tuple[int, ...] = ()  # values that exist before the step: variables and the batch
+    inputs: tuple[int, ...] = ()  # variables and the batch
     outputs: tuple[int, ...] = ()  # values returned by the step
     parameters: tuple[int, ...] = ()  # inputs that are trainable variables
-    constants: dict[int, int] = field(default_factory=dict)  # integer values known before execution
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first
 
@@ -80,10 +76,7 @@ class Graph:
         return number
 
     def users(self) -> list[list[int]]:
-        """Return, for each value, the indices of the nodes that read it, in program order.
-
-        They are computed once for a list of nodes, which is replaced rather than changed.
-        """
+        """Return, for each value, the indices of the nodes that read it, in program order."""
         if self._users is None or self._users[0] is not self.nodes:
             users: list[list[int]] = [[] for _ in self.sizes]
             for index, node in enumerate(self.nodes):
@@ -97,24 +90,18 @@ class Graph:
         return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
 
     def weights(self) -> dict[int, int]:
-        """Return the values that are trainable variables or parts of them, and the variable each one
-        converts.
+        """Return the values that are trainable variables or parts of them, and the variable each one converts.
 
         A cast or transposed variable is the same weight; a part of a variable is a separate weight.
         """
         weights = {value: value for value in self.parameters}
         for node in self.nodes:
             if node.inputs and node.inputs[0] in weights:
-                if node.name in _CONVERSIONS:
+                if node.name in SETS["conversions"]:
                     weights.update(dict.fromkeys(node.outputs, weights[node.inputs[0]]))
-                elif node.name in _PARTS:
+                elif node.name in SETS["parts"]:
                     weights.update({value: value for value in node.outputs})
         return weights
-
-
-# --- calls, loops and branches -------------------------------------------------------------------------------
-
-_ADDITIONS = ("add", "add_any")
 
 
 def mark_loop(
@@ -127,62 +114,59 @@ def mark_loop(
     own constants are not followed.
 
     Args:
-        nodes: The flattened body.
         state: Carried values at the start of the body.
         ends: Results of the body: carried values first, then collected values.
         length, layer: As for `Loop`.
     """
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)
-    adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
+    adders = {node.outputs[0]: node for node in nodes if node.name in SETS["additions"]}
     sums = {  # carried values that the body only adds to
         index
         for index, (value, end) in enumerate(zip(state, ends, strict=False))
         if end in adders and value in adders[end].inputs and uses[value] == 1 and uses[end] == 1
     }
     carries = [index for index in range(len(state)) if index not in sums]
-    sources = _spread_bits(nodes, {state[index]: 1 << index for index in carries})
-    wanted: dict[int, int] = {}
+    sources = spread_bits(nodes, {state[index]: 1 << index for index in carries})
+    wanted: dict[int | None, int] = {}
     for index, end in enumerate(ends):
-        if end is not None and index not in sums:
+        if index not in sums:
             wanted[end] = wanted.get(end, 0) | 1 << index
-    targets = _spread_bits(nodes, wanted, backward=True)
-    before = [
-        1 << index | (sources.get(end, 0) if end is not None else 0)
-        for index, end in enumerate(ends[: len(state)])
-    ]
+    targets = spread_bits(nodes, wanted, backward=True)
+    before = [1 << index | sources.get(end, 0) for index, end in enumerate(ends[: len(state)])]
     for middle in range(len(before)):  # carried values that each one depends on over any number of iterations
         before = [bits | before[middle] if bits & 1 << middle else bits for bits in before]
     for node in nodes:
         if node.loop is None:
-            reached = _combine_bits(targets, node.outputs)
-            waits_for = _combine_bits(sources, node.inputs)
+            reached = combine_bits(targets, node.outputs)
+            waits_for = combine_bits(sources, node.inputs)
             part: LoopPart = "apart" if reached else "sum"
             if any(waits_for & (1 << i) and reached & before[i] for i in carries):
                 part = "chain"
             node.loop = Loop(part=part, length=length, layer=layer)
 
 
-def _spread_bits(nodes: Sequence[Node], known: Mapping[int, int], *, backward: bool = False) -> dict[int, int]:
+def spread_bits(
+    nodes: Sequence[Node], known: Mapping[int | None, int], *, backward: bool = False
+) -> dict[int | None, int]:
     """Return, for each value, the bits of those that it depends on; backward, of those that depend on it."""
     bits = dict(known)
     for node in reversed(nodes) if backward else nodes:
         near, far = (node.outputs, node.inputs) if backward else (node.inputs, node.outputs)
-        reached = _combine_bits(bits, near)
+        reached = combine_bits(bits, near)
         for value in far:
             bits[value] = bits.get(value, 0) | reached
     return bits
 
 
-def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
+def combine_bits(bits: Mapping[int | None, int], values: Iterable[int]) -> int:
+    """Return the bits of any of some values."""
     return reduce(or_, (bits.get(value, 0) for value in values), 0)
 
 
 def find_inner_jaxprs(equation: Equation) -> list[Any]:
     """Return the jaxprs called by an equation (`jit`, `custom_jvp_call`, `checkpoint`, `shard_map`, ...)."""
-    jaxprs = (
-        getattr(value, "jaxpr", value) for value in equation.params.values()
-    )  # closed ones contain open ones
+    jaxprs = (getattr(value, "jaxpr", value) for value in equation.params.values())  # of closed ones, the open
     return [one for one in jaxprs if hasattr(one, "eqns") and hasattr(one, "invars")]
 
 
@@ -209,33 +193,6 @@ def _estimate_cost(jaxpr: Any) -> float:
         else:
             rule = find_rule(equation.primitive.name)
             total += rule.flops(equation) + sum(rule.reads(equation)) + rule.writes(equation)
-            if rule.role.value == "contraction":
+            if rule.role is Role.CONTRACTION:
                 total += count_elements(equation.outvars[0]) * nbytes(equation.invars[1])
     return total
-
-
-def compute_trip_count(equation: Equation, known: list[int | None]) -> int | None:
-    """Return the iterations of a `while` loop that counts in steps of one; None if they depend on data [-].
-
-    `known` are integer values of its operands; None for those that are not known before execution.
-    """
-    condition, body = equation.params["cond_jaxpr"].jaxpr, equation.params["body_jaxpr"].jaxpr
-    head, shared = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-    tests = [e for e in condition.eqns if e.outvars[0] is condition.outvars[0]]
-    if len(condition.eqns) != 1 or not tests or tests[0].primitive.name not in ("lt", "gt"):
-        return None
-    low, high = tests[0].invars if tests[0].primitive.name == "lt" else reversed(tests[0].invars)
-    operands = dict(zip(condition.invars, [*known[:head], *known[head + shared :]], strict=True))
-
-    def find(variable: Any) -> int | None:
-        return int(variable.val) if hasattr(variable, "val") else operands.get(variable)
-
-    start, stop = find(low), find(high)
-    if start is None or stop is None:
-        return None
-    position = condition.invars.index(low) - head  # of the counter among carried values
-    counter, result = body.invars[position + shared], body.outvars[position]
-    adders = [one for one in body.eqns if one.outvars[0] is result and one.primitive.name == "add"]
-    steps = [one for adder in adders[:1] for one in adder.invars if one is not counter]
-    counts = len(steps) == 1 and hasattr(steps[0], "val") and int(steps[0].val) == 1
-    return max(stop - start, 0) if counts else None

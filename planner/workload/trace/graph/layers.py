@@ -1,11 +1,10 @@
 """Fusion by layer: each layer call is one kernel, and only values that cross its border move.
 
-Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch
-normalization, activations or softmax. Contractions, lookups, pooling, sorting and random numbers are separate
-kernels. Between the products of a layer with several (attention), no such kernel exists: there each call of
-`keras.ops`, and each operator, is one. Values used again only by the same layer's backward pass that can be
-recomputed from the layer's inputs are recomputed, as in such kernels. The update of one variable is one
-kernel.
+Consecutive primitives of one layer and phase form one kernel, as in hand-written kernels for batch normalization,
+activations or softmax; so does the update of one variable. Contractions, lookups, pooling, sorting and random
+numbers are separate kernels. Between the products of a layer with several (attention), each call of `keras.ops`,
+and each operator, is one. Values used again only by the same layer's backward pass are recomputed from the layer's
+inputs where they can be, as in such kernels.
 """
 
 from __future__ import annotations
@@ -74,11 +73,9 @@ def group_layers(graph: Graph) -> LayerKernels:
             previous = place
             keys.append((*place, run))
     numbers: dict[tuple[object, ...], int] = {}  # in the order of their first nodes
-    kernels: list[LayerKernel] = []
     kernel_of = [numbers.setdefault(key, len(numbers)) for key in keys]
-    for index, number in enumerate(kernel_of):
-        if number == len(kernels):
-            kernels.append(LayerKernel(index))
+    firsts = {number: index for index, number in reversed([*enumerate(kernel_of)])}
+    kernels = [LayerKernel(firsts[number]) for number in range(len(numbers))]
     _BorderTraffic(graph, kernels, kernel_of, calls).count()
     return LayerKernels(kernels, kernel_of)
 
@@ -88,10 +85,9 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
 
     Scalar work (a bias correction) is assigned to the next updated variable.
     """
-    updates = [
-        (index, node) for index, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE
-    ]
-    roots = {index: index for index, _ in updates}
+    every = {i: node for i, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE}
+    updates = {index: node for index, node in every.items() if not node.scalar}
+    roots = {index: index for index in updates}
 
     def find(index: int) -> int:
         while roots[index] != index:
@@ -99,20 +95,16 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
             index = roots[index]
         return index
 
-    maker = {value: index for index, node in updates if not node.scalar for value in node.outputs}
-    first_reader: dict[int, int] = {}
-    for index, node in updates:
-        for value in node.inputs if not node.scalar else ():
-            other = maker.get(value)
-            if other is None and graph.sizes[value] > 8:
-                other = first_reader.setdefault(value, index)
+    first = {value: index for index, node in updates.items() for value in node.outputs}  # that has a value
+    for index, node in updates.items():
+        for value in node.inputs:
+            other = first.setdefault(value, index) if graph.sizes[value] > 8 else first.get(value)
             if other is not None and graph.nodes[other].role is not Role.REDUCE:
                 roots[find(index)] = find(other)
-    components: dict[int, int] = {}
     following = -1
-    for index, node in reversed(updates):
-        if not node.scalar:
-            following = find(index)
+    components: dict[int, int] = {}
+    for index in reversed(every):
+        following = find(index) if index in updates else following
         components[index] = following
     return components
 
@@ -125,8 +117,12 @@ class _BorderTraffic:
     ) -> None:
         self.graph, self.calls = graph, calls
         self.kernels, self.kernel_of = kernels, kernel_of
-        self.users, self.producers, self.outputs = graph.users(), graph.producers(), set(graph.outputs)
-        self._made_in = {value: kernel_of[index] for value, index in self.producers.items()}
+        made = self.producers = graph.producers()
+        self.users, self.outputs = graph.users(), set(graph.outputs)
+        self._inner = [  # of each node, the inputs that its own kernel makes, by node
+            {value: made[value] for value in node.inputs if value in made and kernel_of[made[value]] == own}
+            for node, own in zip(graph.nodes, kernel_of, strict=True)
+        ]
         self._operands: dict[int, dict[int, int] | None] = {}
         self._written: set[int] = set()
 
@@ -136,12 +132,12 @@ class _BorderTraffic:
         after_largest: set[int] = set()  # nodes that depend on the largest values of their kernel's own operands
         for index, node in enumerate(self.graph.nodes):
             kernel = self.kernels[self.kernel_of[index]]
-            makers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
+            makers = self._inner[index].values()
             if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in makers):
                 after_largest.add(index)
                 kernel.is_softmax |= node.name == "reduce_sum"
             for value, size in zip(node.inputs, node.reads, strict=True):
-                if self._inside(value, index):
+                if value in self._inner[index]:
                     continue
                 operands = self._recomputed(value)
                 for operand, part in ({value: size} if operands is None else operands).items():
@@ -151,39 +147,29 @@ class _BorderTraffic:
         for value in self.outputs:
             self._write(value)
 
-    def _inside(self, value: int, index: int) -> bool:
-        return self._made_in.get(value) == self.kernel_of[index]
-
     def _find_stages(self) -> list[int]:
         """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.
 
         Pointwise work before a reduction is repeated after it if its result is needed there.
         """
         stages: list[int] = []
-        for index, node in enumerate(self.graph.nodes):
-            seen = _EARLY
-            for value in node.inputs:
-                if self._inside(value, index):
-                    producer = self.producers[value]
-                    seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
-            stages.append(_LATE if seen & _LATE else _EARLY)
-        for index in range(len(stages) - 1, -1, -1):
-            for value in self.graph.nodes[index].inputs:
-                if self._inside(value, index):
-                    producer = self.producers[value]
-                    if self.graph.nodes[producer].role is Role.POINTWISE:
-                        stages[producer] |= stages[index]
+        roles = [node.role for node in self.graph.nodes]
+        for inner in self._inner:
+            late = any(roles[maker] is Role.REDUCE or stages[maker] & _LATE for maker in inner.values())
+            stages.append(_LATE if late else _EARLY)
+        for index, inner in reversed([*enumerate(self._inner)]):
+            for maker in inner.values():
+                stages[maker] |= stages[index] if roles[maker] is Role.POINTWISE else 0
         return stages
 
     def _write(self, value: int) -> None:
         """Count a value as written by its producer, once."""
         producer = self.producers.get(value)
-        if producer is None or value in self._written:
-            return
-        self._written.add(value)
-        node = self.graph.nodes[producer]
-        share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
-        self.kernels[self.kernel_of[producer]].bytes_written += share
+        if producer is not None and value not in self._written:
+            self._written.add(value)
+            node = self.graph.nodes[producer]
+            share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
+            self.kernels[self.kernel_of[producer]].bytes_written += share
 
     def _recomputed(self, value: int) -> dict[int, int] | None:
         """Return the operands that a value is recomputed from; None if it is stored."""
@@ -212,8 +198,8 @@ class _BorderTraffic:
         node = self.graph.nodes[producer]
         if node.role is not Role.POINTWISE or value in self.outputs:
             return False
-        readers = [user for user in self.users[value] if self.kernel_of[user] != self.kernel_of[producer]]
-        nodes = [self.graph.nodes[reader] for reader in readers]
+        own = self.kernel_of[producer]
+        nodes = [self.graph.nodes[user] for user in self.users[value] if self.kernel_of[user] != own]
         if not all(one.role in FUSIBLE and one.count <= node.count for one in nodes):
             return False
         if not node.inputs or node.work == 0 or node.name == "broadcast_in_dim":

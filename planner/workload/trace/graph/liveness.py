@@ -6,22 +6,14 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from ...ops import OpKind
-from ..rules import FUSIBLE, Role
+from ..rules import FUSIBLE, SETS, Role
 from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph
 from .layers import LayerKernels
 
-# XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
-# of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
-KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
-# XLA computes the error function of bfloat16 in float32, as it does what reads the result, and keeps it in float32
-# (buffer assignments of XLA 0.10 for an A100 and an H100). Results in float16 are kept in float16.
-KEPT_IN_FLOAT32 = frozenset({"erf", "erfc"})
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
 POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
-CONVERSION = "convert_element_type"
-COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 LONGEST_CHAIN = 16  # operations from random numbers to a comparison with the rate [-]
 # Fields of `Memory` with a peak: with fusible values recomputed wherever that moves fewer bytes; as compiled by
 # XLA; kernel by kernel; compiled, with all but matrix products recomputed in the backward pass; as for a TPU.
@@ -34,45 +26,32 @@ PEAKS = (
 def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> dict[str, int]:
     """Return the peaks of a step's live intermediate values, by the field of `Memory` [bytes].
 
-    On a TPU, a product computes pointwise operands itself, and converts its result before it writes it (fusions of
-    libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities made of them.
+    On a TPU, a product computes pointwise operands itself, and converts its result before it writes it where all
+    readers would (fusions of libtpu 0.0.42): attention that is not fused keeps its scores, not the probabilities.
     `donated`: whether outputs replace inputs in place (a training step).
     """
-    widened, narrow = _widen_error_functions(graph), _narrow_products(graph)
-    compiled = fuse(graph, kept=KEPT_BY_XLA)
-    on_tpu = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
+    users, wide, narrow = graph.users(), list(graph.sizes), list(graph.sizes)
+    for node in graph.nodes:
+        for position, value in enumerate(node.outputs):
+            if (
+                node.name in SETS["kept_in_float32"]
+                and str(node.equation.outvars[position].aval.dtype) == "bfloat16"
+            ):
+                wide[value] *= 2
+            readers = [graph.nodes[user] for user in users[value]] if node.role is Role.CONTRACTION else []
+            if readers and all(reader.name == "convert_element_type" for reader in readers):
+                narrow[value] = min(narrow[value], max(graph.sizes[one.outputs[0]] for one in readers))
+    widened, narrowed = replace(graph, sizes=wide), replace(graph, sizes=narrow)
+    compiled = fuse(graph, kept=SETS["kept_by_xla"])
+    on_tpu = fuse(narrowed, kept=SETS["kept_by_xla"], into_products=True)
     peaks = (
         compute_peak_bytes(graph, fusion, donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True),
         compute_peak_bytes(graph, _convert_to_fusion(graph, layers), donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True, recompute=donated),
-        compute_peak_bytes(narrow, on_tpu, donated=donated, workspaces=True),
+        compute_peak_bytes(narrowed, on_tpu, donated=donated, workspaces=True),
     )
     return dict(zip(PEAKS, peaks, strict=True))
-
-
-def _widen_error_functions(graph: Graph) -> Graph:
-    """Return the graph with the results of `KEPT_IN_FLOAT32` in float32 where they are bfloat16."""
-    sizes = list(graph.sizes)
-    for node in graph.nodes:
-        if node.name in KEPT_IN_FLOAT32 and node.equation is not None:
-            for value, result in zip(node.outputs, node.equation.outvars, strict=True):
-                if str(result.aval.dtype) == "bfloat16":
-                    sizes[value] *= 2
-    return replace(graph, sizes=sizes)
-
-
-def _narrow_products(graph: Graph) -> Graph:
-    """Return the graph with products of the size that they have after a conversion that all readers make."""
-    users, sizes = graph.users(), list(graph.sizes)
-    for node in graph.nodes:
-        if node.role is not Role.CONTRACTION:
-            continue
-        for value in node.outputs:
-            readers = [graph.nodes[user] for user in users[value]]
-            if readers and all(reader.name == CONVERSION for reader in readers):
-                sizes[value] = min(sizes[value], max(graph.sizes[one.outputs[0]] for one in readers))
-    return replace(graph, sizes=sizes)
 
 
 def compute_peak_bytes(
@@ -81,15 +60,14 @@ def compute_peak_bytes(
     """Return the peak of simultaneously live values in program order [bytes].
 
     Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
-    reads it. Variables and the batch are excluded, as are gradients that wait for the update. A pointwise
+    reads it. Variables and the batch are no such values, nor are gradients that wait for the update. A pointwise
     kernel may overwrite an operand that it is the last to read.
 
     Args:
-        donated: Whether outputs replace inputs in place (a training step).
         workspaces: Whether kernels need memory besides operands and results.
         recompute: Whether everything but matrix products is recomputed in the backward pass.
     """
-    ends, skipped = dict[int, int](), set(graph.inputs)
+    ends, skipped = dict[int, int](), set[int]()
     for kernel in fusion.kernels:
         for value in kernel.reads:
             whole = graph.parents[value]
@@ -101,8 +79,8 @@ def compute_peak_bytes(
     else:
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
     again = _end_recomputed(graph, fusion, ends) if recompute else 0
-    live = _walk(graph, fusion, ends, skipped, workspaces=workspaces)
-    return again + max(live, default=0)
+    counted = (ends.keys() & fusion.stored) - skipped
+    return again + max(_walk(graph, ends, counted, workspaces=workspaces), default=0)
 
 
 def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
@@ -167,34 +145,27 @@ def _find_dropout_masks(graph: Graph) -> dict[int, int]:
         value = node.outputs[0]
         for _ in range(LONGEST_CHAIN):
             readers = [graph.nodes[user] for user in users[value]]
-            following = next(
-                (one for one in readers if one.phase == "forward" and one.role is Role.POINTWISE), None
-            )
-            if following is None:
+            following = [one for one in readers if one.phase == "forward" and one.role is Role.POINTWISE]
+            if not following:
                 break
-            value = following.outputs[0]
-            if following.name in COMPARISONS:
+            value = following[0].outputs[0]
+            if following[0].name in SETS["comparisons"]:
                 found[node.outputs[0]] = value
                 break
     return found
 
 
-def _walk(
-    graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool
-) -> Iterator[int]:
-    """Yield the memory while each node runs [bytes]."""
-    counted = (ends.keys() & fusion.stored) - skipped
+def _walk(graph: Graph, ends: dict[int, int], counted: Set[int], *, workspaces: bool) -> Iterator[int]:
+    """Yield the memory of some values while each node runs [bytes]."""
     freed = [0] * (len(graph.nodes) + 1)  # by the last use of values that were made before
     live = 0
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in counted]
-        needed = 0
-        if made or node.name.startswith(POOL_GRADIENT):
-            size = sum(graph.sizes[value] for value in made)
-            over = node.role is Role.POINTWISE or node.name.startswith("scatter")
-            needed = size - min(size, freed[index]) if over else size
-            if workspaces and node.name.startswith(POOL_GRADIENT):
-                needed += graph.sizes[node.outputs[0]] + POOL_INDICES * graph.sizes[node.inputs[0]]
+        needed = sum(graph.sizes[value] for value in made)
+        if node.role is Role.POINTWISE or node.name.startswith("scatter"):  # which write over an operand
+            needed -= min(needed, freed[index])
+        elif workspaces and node.name.startswith(POOL_GRADIENT):
+            needed += graph.sizes[node.outputs[0]] + POOL_INDICES * graph.sizes[node.inputs[0]]
         yield live + needed
         live -= freed[index]
         for value in made:

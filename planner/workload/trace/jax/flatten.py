@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..graph.graph import (
-    Graph,
-    Node,
-    Remark,
-    compute_trip_count,
-    find_inner_jaxprs,
-    mark_loop,
-    select_most_expensive_branch,
-)
+from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from ..rules import (
+    SETS,
     Equation,
     Role,
     Rule,
@@ -33,12 +26,11 @@ _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 def flatten(closed_jaxpr: Any) -> Graph:
     """Return the flat graph of a traced function (result of `jax.make_jaxpr`)."""
     walker = _GraphBuilder()
-    jaxpr = closed_jaxpr.jaxpr
-    arguments, constants = walker.values(jaxpr.invars), walker.values(jaxpr.constvars)
-    walker.graph.inputs = (*arguments, *constants)
-    results = walker.inline(jaxpr, arguments, _Place(), constants)
-    walker.graph.outputs = tuple(value for value in results if value is not None)
-    return walker.graph
+    graph, jaxpr = walker.graph, closed_jaxpr.jaxpr
+    graph.inputs = tuple(walker.values(jaxpr.invars))
+    results = walker.inline(jaxpr, graph.inputs, _Place())
+    graph.outputs = tuple(value for value in results if value is not None)
+    return graph
 
 
 class _Place(NamedTuple):
@@ -53,45 +45,31 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def inline(
-        self, jaxpr: Any, arguments: Sequence[int | None], place: _Place, constants: Sequence[int] | None = None
-    ) -> list[int | None]:
+    def inline(self, jaxpr: Any, arguments: Sequence[int | None], place: _Place) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
-        constants = self.values(jaxpr.constvars) if constants is None else constants
         scope: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
-        scope.update(zip(jaxpr.constvars, constants, strict=True))
+        scope.update(zip(jaxpr.constvars, self.values(jaxpr.constvars), strict=True))
         places: dict[Any, _Place] = {}
+
+        def read(variables: Sequence[Any]) -> list[int | None]:
+            return [None if hasattr(one, "val") else scope[one] for one in variables]
+
         for equation in jaxpr.eqns:
             inner = equation.source_info.name_stack
             if inner not in places:
                 places[inner] = place._replace(stack="/".join(filter(None, (place.stack, str(inner)))))
-            inputs = [self._value(variable, scope) for variable in equation.invars]
-            results = self._equation(equation, inputs, places[inner])
+            results = self._equation(equation, read(equation.invars), places[inner])
             scope.update(zip(equation.outvars, results, strict=True))
-        return [self._value(variable, scope) for variable in jaxpr.outvars]
+        return read(jaxpr.outvars)
 
     def values(self, variables: Sequence[Any]) -> list[int]:
         """Assign new value numbers to variables."""
         return [self.graph.new_value(nbytes(variable)) for variable in variables]
 
-    def _value(self, variable: Any, scope: dict[Any, int | None]) -> int | None:
-        if not hasattr(variable, "val"):
-            return scope[variable]
-        aval = variable.aval
-        if aval.shape != () or getattr(aval.dtype, "kind", "") not in ("i", "u"):
-            return None
-        known = int(variable.val)
-        if known not in self._integers:
-            self._integers[known] = self.graph.new_value(0)
-            self.graph.constants[self._integers[known]] = known
-        return self._integers[known]
-
     def _equation(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         name = equation.primitive.name
-        control: dict[str, Callable[..., Sequence[int | None]]]
         control = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if name in control:
             return control[name](equation, inputs, place)
@@ -109,9 +87,8 @@ class _GraphBuilder:
     def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
         """Return the operands of batched products with batch axes first, copied if necessary.
 
-        Libraries step through a batch of products with one stride. Queries, keys and values in the layout
-        (batch, length, heads, size) are therefore transposed in every framework; the gradient reads the same
-        copies.
+        Libraries step through a batch of products with one stride: queries, keys and values in the layout (batch,
+        length, heads, size) are transposed in every framework. The gradient reads the same copies.
         """
         results = list(inputs)
         for side, axes in enumerate(equation.params["dimension_numbers"][1]):
@@ -131,7 +108,7 @@ class _GraphBuilder:
         outputs = self.values(equation.outvars)
         reads: dict[int, int] = {}
         for value, size in zip(inputs, rule.reads(equation), strict=False):
-            if value is not None and value not in self.graph.constants:
+            if value is not None:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
@@ -159,21 +136,12 @@ class _GraphBuilder:
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], place: _Place) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
-        reads = dict.fromkeys((value for value in inputs if value is not None), 0)
-        self.graph.nodes.append(
-            Node(
-                name=name,
-                rule=_LOOP_BORDER,
-                equation=None,
-                inputs=tuple(reads),
-                outputs=tuple(outputs),
-                reads=tuple(reads.values()),
-                layer=parse_scope(place.stack).layer,
-                phase=parse_scope(place.stack).phase,
-            )
-        )
+        read = tuple(dict.fromkeys(value for value in inputs if value is not None))
+        free, scope = (0,) * len(read), parse_scope(place.stack)
+        mark = Node(name, _LOOP_BORDER, None, read, tuple(outputs), free, scope.layer, scope.phase)
+        self.graph.nodes.append(mark)
 
-    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
+    def _scan(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         params = equation.params
         body, length = params["jaxpr"].jaxpr, params["length"]
         consts, carries = params["num_consts"], params["num_carry"]
@@ -189,26 +157,21 @@ class _GraphBuilder:
         self._border("scan_end", [*ends, *inputs[consts:]], [], place)
         return results
 
-    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int]:
+    def _while(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         params = equation.params
         head, shared = params["cond_nconsts"], params["body_nconsts"]
-        known = [None if value is None else self.graph.constants.get(value) for value in inputs]
-        trips = compute_trip_count(equation, known)
         first = len(self.graph.sizes)
         results, state = self.values(equation.outvars), self.values(equation.outvars)
         self._border("while_begin", inputs[head + shared :], [*results, *state], place)
         body = params["body_jaxpr"].jaxpr
-        inside = place._replace(times=place.times * (1 if trips is None else trips))
-        ends = self.inline(body, [*inputs[head : head + shared], *state], inside)
+        ends = self.inline(body, [*inputs[head : head + shared], *state], place)
         self._border("while_end", ends, [], place)
-        if trips is None:
-            self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
+        self._remark("loop of unknown length in {}", place, first, unknown_loop=True)
         return results
 
-    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
-        branch = select_most_expensive_branch(equation)
+    def _cond(self, equation: Equation, inputs: list[int | None], place: _Place) -> Sequence[int | None]:
         first = len(self.graph.sizes)
-        results = self.inline(branch, inputs[1:], place)
+        results = self.inline(select_most_expensive_branch(equation), inputs[1:], place)
         self._remark("a branch in {} depends on data; its most expensive side is counted", place, first)
         return results
 
@@ -217,17 +180,8 @@ class _GraphBuilder:
         self.graph.remarks.append(Remark(text.format(where), made, unknown_loop))
 
 
-_LAYOUT = ("transpose", "rev")
-_SAME_KERNEL = ("transpose", "rev", "convert_element_type")
-
-
 def simplify(graph: Graph, *, has_update: bool) -> None:
-    """Rewrite the graph in place: phases resolved, dead nodes removed, layout changes folded.
-
-    Args:
-        graph: Graph from `flatten`.
-        has_update: Whether the step has a backward pass and an update.
-    """
+    """Rewrite a graph, which may have a backward pass and an update: phases, dead nodes, folded layout changes."""
     backward = [index for index, node in enumerate(graph.nodes) if node.phase == "backward"] or [len(graph.nodes)]
     for index, node in enumerate(graph.nodes):  # outside of layers, by the position relative to the backward pass
         if not has_update or (node.phase is None and index < backward[0]):
@@ -256,9 +210,9 @@ def simplify(graph: Graph, *, has_update: bool) -> None:
 def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
     """Return whether a kernel is that of an input gradient, which is reversed; double reversals cancel."""
     axes: set[int] = set()
-    while (index := producers.get(value)) is not None and graph.nodes[index].name in _SAME_KERNEL:
+    while (index := producers.get(value)) is not None and graph.nodes[index].name in SETS["same_kernel"]:
         node = graph.nodes[index]
-        if node.name == "rev" and node.equation is not None:
+        if node.name == "rev":
             axes ^= set(node.equation.params["dimensions"])
         value = node.inputs[0]
     return bool(axes)
@@ -272,7 +226,7 @@ def _fold_layouts(graph: Graph) -> None:
     """
     names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
     users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
-    layouts = [node for node in graph.nodes if node.name in _LAYOUT and node.inputs]
+    layouts = [node for node in graph.nodes if node.name in SETS["layouts"] and node.inputs]
     for node in reversed(layouts):  # only contractions read it
         value = node.outputs[0]
         readers = [graph.nodes[user] for user in users[value]]
@@ -300,8 +254,5 @@ def _fold_layouts(graph: Graph) -> None:
 
 def _takes_layout(contraction: Node, layout: Node) -> bool:
     """Return whether a product takes an array in any order of its axes: a convolution, or one of matrices."""
-    if contraction.role is not Role.CONTRACTION or layout.equation is None:
-        return False
-    if contraction.name == "conv_general_dilated":
-        return True
-    return layout.name == "transpose" and len(get_shape(layout.equation.outvars[0])) == 2
+    is_matrix = layout.name == "transpose" and len(get_shape(layout.equation.outvars[0])) == 2
+    return contraction.name == "conv_general_dilated" or (contraction.role is Role.CONTRACTION and is_matrix)

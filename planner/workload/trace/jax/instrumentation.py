@@ -8,7 +8,7 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from keras.src import backend
 from ...keras_layers import replacing
 from ...model import AttentionCall
 from ...ops import Phase
+from ..rules import OPERATIONS
 
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of its contents
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
@@ -92,9 +93,7 @@ def recompute_with_flags() -> Iterator[list[str]]:
         @functools.wraps(function)
         def recomputed(*args: Any, **kwargs: Any) -> Any:
             leaves, tree = jax.tree.flatten((args, kwargs))
-            arrays = {
-                i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")
-            }
+            arrays = {i: one for i, one in enumerate(leaves) if hasattr(one, "dtype") and hasattr(one, "shape")}
             if any(isinstance(leaf, bool) for leaf in leaves) and not notes:
                 notes.append(FLAGS_NOT_RECOMPUTED)
 
@@ -115,74 +114,70 @@ def recompute_with_flags() -> Iterator[list[str]]:
 def name_recurrent_layers(model: Any) -> Iterator[None]:
     """Context in which LSTMs and GRUs supported by cuDNN run their loop in a marked scope.
 
-    An LSTM is traced as a loop even if JAX has a GPU, where Keras would call cuDNN, because a library call
-    hides the work. The prediction decides how the loop is executed.
+    An LSTM is traced as a loop even if JAX has a GPU, where a call of cuDNN would hide the work. The prediction
+    decides how the loop is executed.
     """
     kinds = {keras.layers.LSTM: "lstm", keras.layers.GRU: "gru"}
     replacements: list[tuple[Any, str, Any]] = []
     for layer in model._flatten_layers():
         kind = kinds.get(type(layer))
-        if kind is not None:
-            # Keras would use cuDNN for it on some backend (`cudnn_ok` in each). Masked sequences use the loop on
-            # JAX and PyTorch, and here; TensorFlow supports some of them.
-            supported = (
-                layer.use_cudnn
-                and layer.activation is keras.activations.tanh
-                and layer.recurrent_activation is keras.activations.sigmoid
-                and layer.use_bias
-                and not layer.unroll
-                and not layer.recurrent_dropout
-                and getattr(layer, "reset_after", True)
-            )
-            named = _wrap_inner_loop(layer.inner_loop, f"{RECURRENT}{kind}" if supported else "")
-            replacements.append((layer, "inner_loop", named))
+        # Keras would use cuDNN for it on some backend (`cudnn_ok` in each). Masked sequences use the loop on
+        # JAX and PyTorch, and here; TensorFlow supports some of them.
+        if (
+            kind is not None
+            and layer.use_cudnn
+            and layer.activation is keras.activations.tanh
+            and layer.recurrent_activation is keras.activations.sigmoid
+            and layer.use_bias
+            and not layer.unroll
+            and not layer.recurrent_dropout
+            and getattr(layer, "reset_after", True)
+        ):
+            marked = functools.partial(_run_marked, layer.inner_loop, f"{RECURRENT}{kind}")
+            replacements.append((layer, "inner_loop", marked))
         if kind == "lstm":
             replacements.append((layer, "use_cudnn", False))
     with replacing(*replacements):
         yield
 
 
-def _wrap_inner_loop(inner_loop: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def run(sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
-        masked = any(part is not None for part in (mask if isinstance(mask, list | tuple) else [mask]))
-        with jax.named_scope(name) if name and not masked else contextlib.nullcontext():
-            return inner_loop(sequences, initial_state, mask, training=training)
-
-    return run
+def _run_marked(inner_loop: Callable[..., Any], name: str, *, mask: Any, **given: Any) -> Any:
+    masked = any(part is not None for part in (mask if isinstance(mask, list | tuple) else [mask]))
+    with contextlib.nullcontext() if masked else jax.named_scope(name):
+        return inner_loop(mask=mask, **given)
 
 
-# Composed of several TensorFlow functions in keras/src/backend/tensorflow/nn.py of Keras 3.15, or of one composed
-# itself (`tf.nn.gelu`, `tf.nn.silu`); PyTorch has a kernel for each. Normalizations are in keras/src/ops/nn.py.
-_NORMALIZATIONS = ("_layer_normalization", "_rms_normalization")
-_COMPOSED = dict.fromkeys((
-    "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
-    "tanh_shrink", *_NORMALIZATIONS,
-), "tensorflow")  # fmt: skip
-# Composed of mean, square, subtract, multiply and add in keras/src/backend/torch/nn.py of Keras 3.15; the kernels
-# of a GPU show them (profiles/measured/nvidia-h200-torch.json). TensorFlow has kernels for both.
-_COMPOSED |= dict.fromkeys(("moments", "batch_normalization"), "torch")
+_COMPOSED = ((name, framework) for framework, names in OPERATIONS["composed"].items() for name in names)
+_MARKS = {name: f"/{COMPOSED}{framework}" for name, framework in _COMPOSED}
+_MARKS["dot_product_attention"] = f"/{ATTENTION}"
 
 
 @contextlib.contextmanager
 def number_calls() -> Iterator[dict[int, AttentionCall]]:
-    """Context in which functions of Keras's array and network backend run in numbered scopes.
+    """Context in which functions of Keras's array and network backend, and normalizations, run in numbered scopes.
 
     Calls of dot-product attention are traced without a fused kernel. Their properties are yielded by number,
-    filled during tracing: the prediction decides whether the target has a kernel for them.
-
-    Layer normalization, which is a function of `keras.ops` itself, is included. Gradients keep the scope of
-    their forward operation. JAX backend only.
+    filled during tracing: the prediction decides whether the target has a kernel for them. Gradients keep the
+    scope of their forward operation.
     """
     from keras.src.ops import nn
 
     numbers = itertools.count(1)
     attention: dict[int, AttentionCall] = {}
+    attend = backend.nn.dot_product_attention
+    signature = inspect.signature(attend)
 
-    def number(function: Callable[..., Any], composed: str) -> Callable[..., Any]:
+    def number(function: Callable[..., Any], mark: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            name = f"{CALL}{next(numbers)}"
-            with jax.named_scope(f"{name}/{COMPOSED}{composed}" if composed else name):
+            call = next(numbers)
+            if function is attend:
+                given = signature.bind(*args, **kwargs)
+                given.apply_defaults()
+                attention[call] = _describe_attention(given.arguments)
+                given.arguments["flash_attention"] = False  # True is an error on a machine without the kernel
+                args, kwargs = given.args, given.kwargs
+            with jax.named_scope(f"{CALL}{call}{mark}"):
                 return function(*args, **kwargs)
 
         return run
@@ -193,36 +188,20 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
         for name, one in vars(module).items()
         if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
     ]
-    found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
-    attend = _wrap_attention(backend.nn.dot_product_attention, numbers, attention)
-    wrapped = ((module, name, number(one, _COMPOSED.get(name, ""))) for module, name, one in found)
-    with replacing(*wrapped, (backend.nn, "dot_product_attention", attend)):
+    found += [(nn, name, getattr(nn, name)) for name in _MARKS if name.startswith("_") and hasattr(nn, name)]
+    with replacing(*((module, name, number(one, _MARKS.get(name, ""))) for module, name, one in found)):
         yield attention
 
 
-def _wrap_attention(
-    function: Callable[..., Any], numbers: Iterator[int], calls: dict[int, AttentionCall]
-) -> Callable[..., Any]:
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        number, values = next(numbers), given.arguments
-        query, key = values["query"], values["key"]
-        calls[number] = AttentionCall(
-            dtype=str(query.dtype),
-            head_size=int(query.shape[-1]),
-            queries=int(query.shape[1]),
-            keys=int(key.shape[1]),
-            bias=values["bias"] is not None,
-            mask=values["mask"] is not None,
-            causal=bool(values["is_causal"]),
-            wanted=values["flash_attention"],
-        )
-        values["flash_attention"] = False  # True is an error on a machine without the kernel
-        with jax.named_scope(f"{CALL}{number}/{ATTENTION}"):
-            return function(*given.args, **given.kwargs)
-
-    return run
+def _describe_attention(given: Mapping[str, Any]) -> AttentionCall:
+    query, key = given["query"], given["key"]
+    return AttentionCall(
+        dtype=str(query.dtype),
+        head_size=int(query.shape[-1]),
+        queries=int(query.shape[1]),
+        keys=int(key.shape[1]),
+        bias=given["bias"] is not None,
+        mask=given["mask"] is not None,
+        causal=bool(given["is_causal"]),
+        wanted=given["flash_attention"],
+    )

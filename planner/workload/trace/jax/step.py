@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import keras
@@ -16,7 +16,6 @@ from ...keras_layers import group_variables, list_optimizers, replacing
 from ...model import (
     AttentionCall,
     Collective,
-    CollectiveKind,
     DeviceLayout,
     DividedStep,
     FusedAttention,
@@ -32,14 +31,13 @@ from ..graph.attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph, has_primitive
 from ..graph.layers import group_layers
-from ..graph.liveness import compute_peaks
+from ..graph.liveness import PEAKS, compute_peaks
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
 
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
 _UNIFORM = {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD"}
-_HOOK = "_backend_update_step"
 
 
 @contextlib.contextmanager
@@ -47,8 +45,7 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     """Context in which the optimizer updates one variable of each shape and type, in a scope with their count.
 
     The other variables are assigned their gradient, so that it is still computed. Optimizers not known to update
-    equal variables equally, with weight decay, which changes each variable before its update, or with another
-    structure in Keras, are left unchanged.
+    equal variables equally, or with weight decay, which changes each variable before its update, are left as is.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -64,12 +61,9 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    kind = type(target)
-    base = next((c for c in kind.__mro__ if c.__name__ == "BaseOptimizer"), None)
-    only_loops = hasattr(base, _HOOK) and getattr(kind, _HOOK) is getattr(base, _HOOK)
-    ours = kind.__module__.startswith("keras.") and kind.__name__ in _UNIFORM
-    is_uniform = ours and only_loops and not getattr(target, "weight_decay", None)
-    with replacing(*([(target, _HOOK, update)] if is_uniform else [])):
+    known = type(target) is getattr(keras.optimizers, type(target).__name__, None)
+    is_uniform = known and type(target).__name__ in _UNIFORM and not getattr(target, "weight_decay", None)
+    with replacing(*([(target, "_backend_update_step", update)] if is_uniform else [])):
         yield
 
 
@@ -78,7 +72,7 @@ UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """Operations and memory of a step, unmodelled operations and assumptions."""
+    """A step, as the fields of the same names of `Workload` and `DividedStep`."""
 
     ops: tuple[Op, ...]
     memory: Memory
@@ -86,6 +80,7 @@ class TracedStep:
     notes: tuple[str, ...] = ()
     fused_attention: FusedAttention | None = None
     divided: DividedStep | None = None
+    collectives: tuple[Collective, ...] = ()
 
 
 def trace_step(
@@ -97,14 +92,10 @@ def trace_step(
     placement: Placement | None = None,
     known: KnownSteps | None = None,
 ) -> TracedStep:
-    """Trace one step of a built (for training, compiled) Keras model and return its table of operations.
-
-    Nothing is computed and nothing is allocated: variables may be abstract.
+    """Trace one step of a model on JAX, its optimizer and metrics built, whose variables may be abstract.
 
     Args:
-        model: A `keras.Model` on the JAX backend, its optimizer and metrics built.
         data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
-        batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
         placement: Placement of its variables on several devices; None for one.
         known: Steps of the same model that were traced before, to which this one is added; None to keep none.
@@ -121,22 +112,14 @@ def trace_step(
         traced, step = known[batch_size, mode]
         if placement is None or not placement.divided:
             return step
-        local = divide_as_placed(traced.closed, model, placement, mode=mode)
-        graph, parts = traced._replace(closed=local).tabulate_parts(model, placement=placement, **how)
-    collectives = tuple(
-        Collective(
-            kind=cast("CollectiveKind", node.name),
-            count=node.count,
-            phase=node.phase or "forward",
-            **node.equation.params,
-        )
-        for node in graph.nodes
-        if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
-    )
+        closed = divide_as_placed(traced.closed, model, placement, mode=mode)
+        local = traced._replace(closed=closed).tabulate(model, placement=placement, **how)
     divided = DividedStep(
-        **parts,
         layout=build_device_layout(model, placement, mode=mode),
-        collectives=collectives,
+        ops=local.ops,
+        memory=local.memory,
+        fused_attention=local.fused_attention,
+        collectives=local.collectives,
         states_activations=has_primitive(traced.closed.jaxpr, "sharding_constraint"),
     )
     return replace(step, divided=divided)
@@ -150,19 +133,8 @@ class TracedFunction(NamedTuple):
     attention: Mapping[int, AttentionCall]
     notes: tuple[str, ...]
 
-    def tabulate(self, model: Any, **how: Any) -> TracedStep:
-        """Return it as a step of a built model; the arguments are those of `tabulate_parts`."""
-        graph, parts = self.tabulate_parts(model, **how)
-        notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes)
-        return TracedStep(**parts, unmodelled=find_unmodelled(graph), notes=notes)
-
-    def tabulate_parts(
-        self, model: Any, *, trained: Sequence[int], train: bool = True, **how: Any
-    ) -> tuple[Graph, dict[str, Any]]:
-        """Return the graph of a step of a built model, and its table, that with fused attention and its memory.
-
-        `trained` are the positions of variables among the inputs; `how` is as for `compute_memory`.
-        """
+    def tabulate(self, model: Any, *, trained: Sequence[int], train: bool = True, **how: Any) -> TracedStep:
+        """Return it as a step; `trained`: variables among its inputs; `how` is for `compute_memory`."""
         graph = flatten(self.closed)
         graph.parameters = tuple(graph.inputs[one] for one in trained)
 
@@ -173,17 +145,22 @@ class TracedFunction(NamedTuple):
             return {"ops": ops, "memory": compute_memory(model, train=train, peaks=peaks, **how)}
 
         simplify(graph, has_update=train)
-        parts = tabulate_graph(graph)
         fused, distinct = fuse_attention(graph, self.attention)
-        alternative = FusedAttention(calls=distinct, **tabulate_graph(fused)) if distinct else None
-        return graph, {**parts, "fused_attention": alternative}
+        return TracedStep(
+            **tabulate_graph(graph),
+            unmodelled=find_unmodelled(graph),
+            notes=(*dict.fromkeys(remark.text for remark in graph.remarks), *self.notes),
+            fused_attention=FusedAttention(calls=distinct, **tabulate_graph(fused)) if distinct else None,
+            collectives=tuple(
+                Collective(count=node.count, phase=node.phase or "forward", **node.equation.params)
+                for node in graph.nodes
+                if node.rule.kind is OpKind.COLLECTIVE
+            ),
+        )
 
 
 def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fixed: Any = ()) -> TracedFunction:
-    """Trace a pure function of arrays, which may be abstract, without computing it.
-
-    `fixed`: positions of arguments that are no arrays.
-    """
+    """Trace a pure function of arrays, which may be abstract; `fixed` are positions of other arguments."""
     with _quick_tracing(), recompute_with_flags() as recomputing, number_calls() as calls:
         closed, results = jax.make_jaxpr(function, static_argnums=fixed, return_shape=True)(*args, **options)
     return TracedFunction(closed, results, calls, tuple(recomputing))
@@ -195,10 +172,7 @@ KnownSteps = dict[tuple[int, str], tuple[TracedFunction, TracedStep]]  # by batc
 def prepare_step(
     model: Any, data: SpecTree, *, batch_size: int, mode: Mode
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
-    """Return the function of one step, and abstract arrays of the variables and of the batch it is called with.
-
-    The arguments are those of `trace_step`; a training step has variables of the optimizer and metrics too.
-    """
+    """Return the function of one step, and abstract arrays of the variables and of the batch it is called with."""
 
     def call(weights: Any, x: Any) -> Any:
         return model.stateless_call(*weights, x, training=False)[0]
@@ -212,10 +186,9 @@ def prepare_step(
 
 
 def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, platform: str) -> bytes:
-    """Lower one step of a built model to a serialized StableHLO module (`jax.export`).
+    """Lower one step of a built model, whose variables may be abstract, to a serialized StableHLO module.
 
-    Nothing is compiled, computed or allocated: variables may be abstract. The first argument holds the state
-    that the step updates (variables, optimizer, metrics), the others its inputs. JAX names the platform.
+    The first argument holds the state that the step updates (variables, optimizer, metrics), the others inputs.
     """
     from jax import export
 
@@ -243,8 +216,7 @@ def _quick_tracing() -> Iterator[None]:
 
 def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return the size of an array in JAX (64-bit types are narrowed to 32 bits) [bytes]."""
-    itemsize: int = jax.dtypes.canonicalize_dtype(dtype).itemsize
-    return prod(shape) * itemsize
+    return prod(shape) * int(jax.dtypes.canonicalize_dtype(dtype).itemsize)
 
 
 def compute_batch_bytes(data: SpecTree, batch_size: int) -> int:
@@ -254,24 +226,21 @@ def compute_batch_bytes(data: SpecTree, batch_size: int) -> int:
 
 
 def build_device_layout(model: Any, placement: Placement, *, mode: Mode, takes_all: bool = False) -> DeviceLayout:
-    """Return the devices of a mesh with the variables of a built model on each of them.
-
-    `takes_all`: whether the mesh consists of all devices that the script found.
-    """
+    """Return the devices of a mesh, which may be all that the script found, and the variables of each."""
     whole, each = (_compute_variable_bytes(model, one, train=mode == "train") for one in (None, placement))
-    devices, replicas = (
-        prod(placement.sizes[name] for name in names) for names in (placement.sizes, placement.replicas)
-    )
+    replicas = prod(placement.sizes[name] for name in placement.replicas)
+    devices = prod(placement.sizes.values())
     return DeviceLayout(devices=devices, replicas=replicas, takes_all=takes_all, whole=whole, each=each)
 
 
 def _compute_variable_bytes(model: Any, placement: Placement | None, *, train: bool) -> VariableBytes:
     """Return the memory of the variables of a step, on one device of a placement or as a whole."""
-    sizes = (sum(compute_variable_sizes(group, placement)) for group in group_variables(model, train=train))
-    parameters, others, optimizer, metrics = sizes
-    if train:  # its own `train_step` may apply more of them
-        held = (one.variables for one in list_optimizers(model) if one is not model.optimizer)
-        optimizer += sum(sum(compute_variable_sizes(group, placement)) for group in held)
+    groups = [*group_variables(model, train=train)]
+    if train:  # its own `train_step` may apply more optimizers
+        groups += [one.variables for one in list_optimizers(model) if one is not model.optimizer]
+    sizes = (sum(compute_variable_sizes(group, placement)) for group in groups)
+    parameters, others, optimizer, metrics, *further = sizes
+    optimizer += sum(further)
     return VariableBytes(parameters=parameters, optimizer=optimizer, state=others + metrics)
 
 
@@ -284,13 +253,7 @@ def compute_variable_sizes(variables: Any, placement: Placement | None = None) -
 def compute_memory(
     model: Any, *, train: bool, input_bytes: int, peaks: Mapping[str, int], placement: Placement | None = None
 ) -> Memory:
-    """Return the device memory of a step of a built model by part.
-
-    Args:
-        input_bytes: One batch [bytes].
-        peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
-        placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
-    """
+    """Return the device memory of a step; a placement is for the gradients that wait on one device."""
     held = _compute_variable_bytes(model, None, train=train)
     # The norm of all gradients, and the check of a scaled loss for overflow, need all of them before an update.
     # Else those of the two largest variables wait: one is computed while the other is applied.
@@ -307,3 +270,16 @@ def compute_memory(
         **peaks,
         waiting_gradient_bytes=None if needs_all else sum(sizes[-UPDATED_AT_A_TIME:]),
     )
+
+
+KEPT = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
+
+
+def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
+    """Return a step of another backend as its operations, one kernel each; `input_bytes` of a batch."""
+    if train:
+        held = sum(op.bytes_written * op.count for op in ops if op.phase == "forward")
+    else:
+        held = max((op.bytes_read + op.bytes_written for op in ops), default=0.0)
+    peaks = dict.fromkeys(PEAKS, int(held))
+    return TracedStep(ops, compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks), (), (KEPT,))
