@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -224,7 +225,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         chosen = tuple(o for o in chosen if o.status not in UNAVAILABLE or o.accelerator not in left)
     if filters.residency:
         chosen = _residents(chosen, filters.residency, catalog)
-    describe = _describer(catalog)
+    describe = _describer(catalog, chosen)
     if filters.hosts != (1,):
         chosen = expand_hosts(chosen, filters.hosts, own=None if own is None else own.offer)
     had = {offer.accelerator for offer in chosen}
@@ -256,7 +257,7 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
     return left
 
 
-def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
+def _describer(catalog: Catalog, offers: Sequence[Offer]) -> Callable[[Offer], OfferContext]:
     """Return a function that finds an offer's device, limits and availability, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
@@ -265,6 +266,10 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], OfferContext] = {}
     rules: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
+    likely = {  # matching all rules with all machines takes as long as reading the offers
+        provider: [rule for rule in catalog.availability if re.fullmatch(rule.provider, provider)]
+        for provider in {offer.provider for offer in offers}
+    }
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
@@ -274,7 +279,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
             limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
             known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
         if (kind := (*machine, offer.purchase)) not in rules:
-            rules[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+            rules[kind] = [rule for rule in likely[offer.provider] if rule.matches(offer)]
         found = (rule for rule in rules[kind] if not rule.regions or offer.region in rule.regions)
         return OfferContext(offer, *known[machine][1:5], None, next(found, None))
 
