@@ -33,33 +33,21 @@ _get_offer_values = attrgetter(*OFFER_KEYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferEstimate:
-    """Estimate on one offer.
+    """Estimate on one offer."""
 
-    Args:
-        offer: Row of the catalog.
-        selected: The row with its device and session limit.
-        device_estimate: Estimate shared by all offers of the same devices.
-        timeline: Timeline of the run; None if the step time is unknown.
-        bill: Itemized bill; None if the price or the run's time is unknown.
-        unbilled: Items of a real bill whose price is unknown.
-        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
-        market: Comparisons with the other offers.
-        own_h: The user's hours; 0 if the run's time is unknown [h].
-        total_usd: What decides: money, the user's hours and the wait at their values; None if unknown [USD].
-        serving: Serving estimate; None for training.
-    """
-
-    offer: Offer
-    selected: OfferContext
-    device_estimate: DeviceEstimate
-    timeline: Timeline | None
-    bill: Bill | None
-    unbilled: tuple[str, ...]
+    offer: Offer  # row of the catalog
+    selected: OfferContext  # the row with its device and session limit
+    device_estimate: DeviceEstimate  # estimate shared by all offers of the same devices
+    timeline: Timeline | None  # timeline of the run; None if the step time is unknown
+    bill: Bill | None  # itemized bill; None if the price or the run's time is unknown
+    unbilled: tuple[str, ...]  # items of a real bill whose price is unknown
+    # Forecast of preemptions; None on demand, or if the run's time is unknown
     preemption_forecast: PreemptionForecast | None
-    market: Market = field(repr=False, compare=False)
-    own_h: float = 0.0
+    market: Market = field(repr=False, compare=False)  # comparisons with the other offers
+    own_h: float = 0.0  # the user's hours; 0 if the run's time is unknown [h]
+    # What decides: money, the user's hours and the wait at their values; None if unknown [USD]
     total_usd: float | None = None
-    serving: ServingEstimate | None = None
+    serving: ServingEstimate | None = None  # serving estimate; None for training
 
     @property
     def nano_per_1000_steps(self) -> int | None:

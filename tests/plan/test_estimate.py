@@ -6,10 +6,17 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_limits,
+    make_offer,
+    make_selection,
+    make_workload,
+)
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate import Estimate, explain_no_answer
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.preemption import SpotTerms
 from gpuplan.plan.question import Filters, OfferContext, Question, Selection
 from gpuplan.predict.sharding import Sharding

@@ -8,13 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import offer_table
 from gpuplan.plan.bill import Bill, CostBasis, Fees
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.money import NANO
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import Pricer

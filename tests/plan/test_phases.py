@@ -6,12 +6,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.estimate_document import read_offers
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.timeline import TRAINING
 from gpuplan.render.estimate_screen import format_phases

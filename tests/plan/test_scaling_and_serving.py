@@ -5,10 +5,17 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_offer,
+    make_product,
+    make_selection,
+    make_workload,
+)
 from gpuplan.plan.comparison import compute_scaling
 from gpuplan.plan.estimate_model import add_serving
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import usd_per_million
 from gpuplan.plan.question import Question
 

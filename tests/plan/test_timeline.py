@@ -7,12 +7,11 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_limits, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
 from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import OfferContext, Question, Selection
 from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
