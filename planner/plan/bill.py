@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..offers.clouds import OWNED
 from ..records import Frozen
@@ -268,20 +268,17 @@ class Bill:
         return prices
 
 
-class UnpricedRun(NamedTuple):
-    """Run on a kind of machine, before the machine price; `own_h` are the user's hours.
+class UnpricedRun(Frozen):
+    """Run on a kind of machine, before the machine price."""
 
-    Without a known step time there is no timeline and no cost basis, on demand no forecast of preemptions.
-    """
+    device_estimate: DeviceEstimate  # estimate shared by all offers of the same devices
+    timeline: Timeline | None  # timeline of the run; None if the step time is unknown
+    cost_basis: CostBasis | None  # basis of its bills; None if the step time is unknown
+    preemption_forecast: PreemptionForecast | None  # None on demand, or if the run's time is unknown
+    fees: Fees  # fees besides the machine price
+    own_h: float = 0.0  # the user's hours; 0 if the run's time is unknown [h]
 
-    device_estimate: DeviceEstimate
-    timeline: Timeline | None
-    cost_basis: CostBasis | None
-    preemption_forecast: PreemptionForecast | None
-    fees: Fees
-    own_h: float = 0.0
-
-    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+    def price(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
         """Return the bill at a dated price [USD/h]; None when the price or the run's time is unknown."""
         if self.cost_basis is None or usd_per_hour is None:
             return None

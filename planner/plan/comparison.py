@@ -199,7 +199,7 @@ class Market:
         on_demand = self._on_demand.get(machine)
         if on_demand is None:
             return None
-        other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
+        other = self._find(("bill", machine), lambda: on_demand[1].price(on_demand[0].usd_per_hour))
         return 1.0 - bill.nano[1] / other.nano[1] if other is not None and other.nano[1] else None
 
     def _find(self, key: object, compute: Callable[[], T]) -> T:

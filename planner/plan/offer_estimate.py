@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ..estimate_document import SharedFacts, leave_out_unsaid
 from ..records import Frozen, round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
-from .bill import Bill
-from .device_estimate import DeviceEstimate
+from .bill import Bill, UnpricedRun
 from .money import compute_price_nano, compute_rental_nano, nano_text
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from .comparison import Market, ScalingEfficiency
-    from .preemption import PreemptionForecast
     from .question import OfferContext
 
 
@@ -31,23 +27,21 @@ OFFER_KEYS = (
 _get_offer_values = attrgetter(*OFFER_KEYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferEstimate:
+class OfferEstimate(UnpricedRun):
     """Estimate on one offer."""
 
     offer: Offer  # row of the catalog
     selected: OfferContext  # the row with its device and session limit
-    device_estimate: DeviceEstimate  # estimate shared by all offers of the same devices
-    timeline: Timeline | None  # timeline of the run; None if the step time is unknown
     bill: Bill | None  # itemized bill; None if the price or the run's time is unknown
-    unbilled: tuple[str, ...]  # items of a real bill whose price is unknown
-    # Forecast of preemptions; None on demand, or if the run's time is unknown
-    preemption_forecast: PreemptionForecast | None
-    market: Market = field(repr=False, compare=False)  # comparisons with the other offers
-    own_h: float = 0.0  # the user's hours; 0 if the run's time is unknown [h]
+    market: Market  # comparisons with the other offers
     # What decides: money, the user's hours and the wait at their values; None if unknown [USD]
     total_usd: float | None = None
     serving: ServingEstimate | None = None  # serving estimate; None for training
+
+    @property
+    def unbilled(self) -> tuple[str, ...]:
+        """Items of a real bill whose price is unknown."""
+        return self.fees.unknown
 
     @property
     def nano_per_1000_steps(self) -> int | None:

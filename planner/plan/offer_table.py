@@ -78,14 +78,10 @@ class OfferTable(Sequence[OfferEstimate]):
     def _build_row(self, row: int) -> OfferEstimate:
         context, run, total_usd = self.contexts[row], self.runs[self.run_of[row]], float(self.total_usd[row])
         return OfferEstimate(
+            **vars(run),
             offer=context.offer,
             selected=context,
-            device_estimate=run.device_estimate,
-            timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
-            unbilled=run.fees.unknown,
-            preemption_forecast=run.preemption_forecast,
-            own_h=run.own_h,
+            bill=run.price(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
             total_usd=None if math.isnan(total_usd) else total_usd,
             market=self._market,
         )
@@ -253,7 +249,14 @@ class Pricer:
                 cost_basis = CostBasis(timeline, fees, access=access, runs=self.runs)
                 machine_h = self.runs * timeline.total_s.mid / SECONDS_PER_HOUR
                 own_h = access.own_hours(sessions=timeline.sessions, machine_h=machine_h)
-            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees, own_h)
+            run = self._runs[key] = UnpricedRun(
+                device_estimate=device_estimate,
+                timeline=timeline,
+                cost_basis=cost_basis,
+                preemption_forecast=forecast,
+                fees=fees,
+                own_h=own_h,
+            )
         return run
 
 
