@@ -159,11 +159,9 @@ class CostBasis:
         return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
 
     def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
-        """Return the machine price at one bound of the run's time [1e-9 USD/h].
+        """Return the machine price at one bound of the run's time: its lower (0), central (1) or upper (2) end.
 
-        Args:
-            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-            half_width: Half-width of ln(price) for the price's age [-].
+        `half_width` is that of ln(price) for the price's age; prices in 1e-9 USD/h.
         """
         mid = self.nanoseconds[1]
         if bound == 1 or half_width == 0.0 or mid == 0:

@@ -232,12 +232,8 @@ MOST_ROUNDS = 8  # of looking for what is better than the alternatives where one
 def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
     """Find the crossovers between 1 and a largest number.
 
-    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
-    neighboring points of the grid is missed.
-
-    Args:
-        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
-        farthest: Largest number in the search [-].
+    `cheapest` names the cheapest alternative at a number. The search uses a grid of 12 % steps, then bisection: an
+    alternative that is the cheapest only between two neighboring points of the grid is missed.
 
     Example:
         >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
@@ -343,10 +339,8 @@ def compare_alternatives(
 ) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
-    Args:
-        against: Names of the alternatives; empty for the best and the usual ones.
-        ways: What may be changed of steps that do not fit; None for nothing.
-        prepare: Function that returns the question and ways of `--fit`, for a training that fits nowhere.
+    Without names in `against`, the best and the usual ones. `ways` are what may be changed of steps that do not
+    fit; `prepare` returns the question and ways of `--fit`, for a training that fits nowhere.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.

@@ -140,9 +140,8 @@ class Estimate(Frozen):
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`.
 
-        Args:
-            breakdown: Whether each offer has its itemized bill, forecast of preemptions and comparison with one
-                device. A plan has the forecasts in any case: a launch needs them.
+        With a breakdown each offer has its itemized bill, forecast of preemptions and comparison with one device.
+        A plan has the forecasts in any case: a launch needs them.
         """
         facts, spot, work = SharedFacts(), self.details is not None, self.workload
         offers = [one.entry_json(facts, breakdown=breakdown, spot=spot) for one in self.offers]

@@ -216,10 +216,6 @@ class ServingEstimate(Frozen):
 def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return the cost of a million samples or tokens on a fully used machine: 1e6 / rate / 3600 x price [USD].
 
-    Args:
-        per_s: Throughput in training or inference [1/s].
-        usd_per_hour: Price of the machine [USD/h].
-
     Example:
         >>> usd_per_million(per_s=1000.0, usd_per_hour=Decimal("0.36"))
         Decimal('0.100000000')

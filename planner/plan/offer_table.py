@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 
 class OfferTable(Sequence[OfferEstimate]):
-    """Offers in order: many rows with different prices that share a few runs.
+    """Offers in order: many rows with different prices that share a few runs, of which `run_of` names each row's.
 
-    Args:
-        runs: Unpriced run on each machine kind and purchase option.
-        run_of: Index in `runs` of each row.
-        price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
+    Hourly prices are Python integers, None if unknown [1e-9 USD/h].
     """
 
     # Columns that ranking adds; takable: to be had, complete, and runs the work in a known time at a known price
@@ -273,11 +270,8 @@ def price_offers(
 ) -> OfferTable:
     """Return every offer of a selection with its price, in order.
 
-    Args:
-        estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
-        use: Function that returns the part of a machine that the work uses; None for all of it.
-        feeds: Input pipeline of each phase, or one for all; empty for no limit.
-        pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
+    `estimate_device` is called once per kind and number of devices. `use` returns the part of a machine that the
+    work uses. `pictures` is an assumed pipeline, if the user described no input and it looks like images.
     """
     import numpy as np
 

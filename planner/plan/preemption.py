@@ -69,16 +69,11 @@ class Lifetimes(Frozen):
 
 
 def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
-    """Return the 90th percentile of a run's time [s].
+    """Return the 90th percentile of a run's time, of which mean and variance are those over all runs [s].
 
-    A run is never preempted with probability p and then takes the undisturbed time. Otherwise the additional time
-    is assumed to be gamma-distributed with the moments that follow from those of all runs; its quantile at
-    1 - 0.1 / (1 - p) follows E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
-
-    Args:
-        undisturbed_s: Time of a run without preemptions [s].
-        mean_s, variance_s2: Mean and variance over all runs [s], [s^2].
-        undisturbed: Probability p that a run is never preempted [-].
+    A run is never preempted with probability p (`undisturbed`) and then takes the undisturbed time. Otherwise the
+    additional time is assumed to be gamma-distributed with the moments that follow from those of all runs; its
+    quantile at 1 - 0.1 / (1 - p) follows E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
     """
     disturbed = 1.0 - undisturbed
     if disturbed <= 0.1 or not math.isfinite(mean_s):
@@ -144,10 +139,6 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
     Computer Systems 22 (2006) 303-312, doi:10.1016/j.future.2004.11.016, eq. 37; its first term is J. W. Young's
     sqrt(2 d M), Communications of the ACM 17 (1974) 530-531. Valid for d < 2 M; otherwise no interval helps, and
     M is returned.
-
-    Args:
-        save_s: One checkpoint [s].
-        mean_life_s: Mean lifetime of a machine [s].
 
     Example:
         >>> round(checkpoint_interval_s(save_s=300.0, mean_life_s=24 * 3600.0) / 60)

@@ -40,11 +40,7 @@ CODE_LENGTH = 2
 
 
 def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
-    """Return the countries of jurisdictions or country codes.
-
-    Args:
-        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
-        known: Countries with offers of machines.
+    """Return the countries of jurisdictions or ISO 3166-1 codes, in any case; `known` ones have machines.
 
     Raises:
         UsageError: A name that is neither, or a country without machines.

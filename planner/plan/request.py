@@ -39,9 +39,6 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 def parse_duration_s(text: str, *, flag: str = "") -> float:
     """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
-    Args:
-        flag: Flag named in the error message.
-
     Example:
         >>> parse_duration_s("1h30m"), parse_duration_s("2 days")
         (5400.0, 172800.0)
@@ -61,11 +58,7 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
 
 
 def parse_seconds_until(text: str, *, now: datetime) -> float:
-    """Return the time until a point in time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
-
-    Args:
-        text: Weekday and time, time (of today or tomorrow), or date and time; in local time.
-        now: Current local time.
+    """Return the time until a point in local time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
     Raises:
         UsageError: An invalid or past point in time.

@@ -193,8 +193,13 @@ class TimelineBuilder:
         before, ready_s = self._prepare(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = count_sessions(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
-        lost = self._restarts(ready_s, sessions)
-        waits_s = 0.0
+        lost, waits_s = [], 0.0
+        if sessions > 1 and self.terms.costs is not None:
+            pause = self.terms.bounds("checkpoint_every_s", "any") or NOTHING
+            lost_s = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
+            why = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval "
+            why += "on average"
+            lost = [TimelinePhase(REWORK, (ready_s + lost_s).scaled(sessions - 1), why)]
         if forecast is not None:
             why = f"preempted {forecast.moments.preemptions:.2g} times on average, mean lifetime "
             why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
@@ -211,27 +216,20 @@ class TimelineBuilder:
         if self.terms.costs is None:
             return (), ZERO
         if place not in self._before:
-            phases = (
-                *self._assume("boot", "boot_s", place),
-                *self._assume("driver and image", "setup_s", place),
-                *self._download(place),
-                self._compilation(),
-            )
-            self._before[place] = phases, sum((phase.time_s for phase in phases), ZERO)
+            phases = [*self._assume("boot", "boot_s", place), *self._assume("driver and image", "setup_s", place)]
+            rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
+            if rate is not None and size_gb is not None and min(rate) > 0:
+                because = f"{size_gb:.3g} GB, as given; {self.terms.because('download_mb_per_s', place)}"
+                download_s = _interval(size_gb * GB / (r * MEGA) for r in rate)
+                phases.append(TimelinePhase("data download", download_s, because))
+            phases.append(self._compilation())
+            self._before[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO)
         return self._before[place]
 
     def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
         """Return a phase of an assumed duration; none without an assumption."""
         bounds = self.terms.bounds(key, place)
         return [] if bounds is None else [TimelinePhase(item, _interval(bounds), self.terms.because(key, place))]
-
-    def _download(self, place: HostKind) -> list[TimelinePhase]:
-        """Return the download of the data, size / rate, where its size is given."""
-        rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
-        if rate is None or size_gb is None or min(rate) <= 0:
-            return []
-        because = f"{size_gb:.3g} GB, as given; {self.terms.because('download_mb_per_s', place)}"
-        return [TimelinePhase("data download", _interval(size_gb * GB / (r * MEGA) for r in rate), because)]
 
     def _compilation(self) -> TimelinePhase:
         """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
@@ -293,25 +291,11 @@ class TimelineBuilder:
         waits_s = _interval(count * save_s for count, save_s in zip(saves, each_s, strict=True))
         return [TimelinePhase("checkpoints", waits_s, because)]
 
-    def _restarts(self, ready_s: Interval, sessions: int) -> list[TimelinePhase]:
-        """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
-        if sessions == 1 or self.terms.costs is None:
-            return []
-        pause = self.terms.bounds("checkpoint_every_s", "any") or NOTHING
-        lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-        because = (
-            f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-        )
-        return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
-
 
 def count_sessions(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
     """Return the number of sessions of some work: ceil(work / (session - preparation)) [-].
 
-    Args:
-        work_s: Time of the work itself [s].
-        preparation_s: Preparation at the start of every session [s].
-        session_s: Longest session, of which at least 5 % are left for work; None for no limit [s].
+    At least 5 % of the longest session are left for work; None for no limit.
 
     Example:
         >>> count_sessions(90_000.0, preparation_s=3_200.0, session_s=12 * 3600.0)
