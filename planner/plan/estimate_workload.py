@@ -148,9 +148,11 @@ def prepare_fit(
     if question.shard is None and context.workload.layout is None:
         question = replace(question, shard=EVERY_SHARDING)
 
+    trace_as = partial(trace_workload, model, script_arguments=script_arguments)
+
     def trace(options: WorkloadOptions) -> tuple[Workload, Resize]:
-        workload = trace_workload(model, options=options, script_arguments=script_arguments)
-        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
+        workload = trace_as(options=options)
+        return workload, build_resizer(workload, trace_as, options)
 
     def build(resized: Resize, options: WorkloadOptions, **others: Any) -> FitWays:
         trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])

@@ -285,12 +285,13 @@ def with_input_bottleneck(
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     """Return the pipeline that the last profile of the workload timed, but on its own machine; None for none."""
+    timed = [(m, m.loading) for m in measurements if m.loading is not None]
+    if not timed:
+        return None
     from ..predict.from_profile.predictor import is_same_work
 
-    fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
-    if not fitting or fitting[-1].loading is None:
-        return None
-    found = build_input_pipeline(fitting[-1].loading)
-    if found is None:
-        return None
-    return replace(found, because=f"{found.because}: {fitting[-1].source}", measured_on=PROVIDER)
+    for one, loading in reversed(timed):
+        if is_same_work(one.workload, workload):
+            found = build_input_pipeline(loading)
+            return found and replace(found, because=f"{found.because}: {one.source}", measured_on=PROVIDER)
+    return None
