@@ -15,6 +15,7 @@ from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_device import FitWays
 from gpuplan.plan.estimate_workload import estimate_in_context
 from gpuplan.plan.question import EstimateContext, OfferContext, Question, Selection
+from gpuplan.plan.timeline import Timeline
 from gpuplan.predict.step_time import NoPrediction, StepPredictor, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
@@ -139,6 +140,12 @@ def estimate_workload(
     given = {"selection": selection, "predictor": predictor, "terms": terms, **others}
     context = EstimateContext(workload=workload, options=options, catalog=catalog, **given)
     return estimate_in_context(context, question, ways=ways)
+
+
+def find_phase_s(timeline: Timeline | None, item: str) -> Interval:
+    """Return the duration of a phase of a timeline that has it [s]."""
+    assert timeline is not None
+    return next(phase.time_s for phase in timeline.phases if phase.item == item)
 
 
 def ask_about(

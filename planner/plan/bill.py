@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
@@ -25,7 +26,7 @@ from .money import (
     price_time,
     usd_of,
 )
-from .timeline import ALWAYS, TRAINING, Access, Timeline
+from .timeline import ALWAYS, SECONDS_PER_MONTH, TRAINING, Access, Timeline
 
 if TYPE_CHECKING:
     from ..offers.costs import ProviderCost
@@ -138,8 +139,8 @@ class CostBasis:
     ) -> None:
         self.timeline, self.fees, self.runs, self.pack_nano = timeline, fees, runs, access.pack_nano
         wall_s, total_s, least_s = timeline.wall_s, timeline.total_s, fees.minimum_billed_s
-        months = (access.count_months_nano(one) for one in (wall_s.low, wall_s.mid, wall_s.high))
-        self.months: Nano = tuple(months) if access.month_nano else (0, 0, 0)  # type: ignore[assignment]
+        ends = (wall_s.low, wall_s.mid, wall_s.high) if access.month_nano else (0.0, 0.0, 0.0)
+        self.months = [access.month_nano * max(1, math.ceil(end / SECONDS_PER_MONTH)) for end in ends]
         self.nanoseconds = nanoseconds_of(total_s)
         is_short = total_s.low < least_s
         self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
@@ -195,13 +196,6 @@ class CostBasis:
             return sum(self.itemize(price_nano, bound).values())
         return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]
 
-    @property
-    def reasons(self) -> Mapping[str, str]:
-        """Basis of each fee, by item."""
-        least = self.pack_nano or self.months[1]
-        because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
-        return {**self.fees.reasons, PURCHASE: because}
-
 
 class Bill:
     """Itemized bill of a run with its exact total, at a dated price with the half-width of ln(price) for that."""
@@ -241,9 +235,12 @@ class Bill:
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Items with a duration or an amount; they add up to the total to the nano-dollar."""
-        (low, mid, high), reasons = self._items, self.cost_basis.reasons
+        (low, mid, high), basis = self._items, self.cost_basis
+        least = basis.pack_nano or basis.months[1]
+        because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
+        reasons = {**basis.fees.reasons, PURCHASE: because}
         amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
-        phases = zip(self.cost_basis.timeline.phases, amounts, strict=True)
+        phases = zip(basis.timeline.phases, amounts, strict=True)
         lines = [BillLine(phase.item, nano, phase.because, phase.time_s) for phase, nano in phases]
         others = [
             BillLine(item, (low[item], mid[item], high[item]), reasons.get(item, ""))
@@ -254,8 +251,7 @@ class Bill:
 
     def total_json(self) -> dict[str, str]:
         """Return the three amounts of the total as text."""
-        low, mid, high = self.nano
-        return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
+        return dict(zip(("low", "mid", "high"), map(nano_text, self.nano), strict=True))
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""

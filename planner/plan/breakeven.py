@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .offer_table import OfferTable
     from .preemption import PreemptionForecaster
     from .question import EstimateContext, OfferContext, Question
-    from .timeline import Timeline
 
 
 DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
@@ -54,20 +53,15 @@ class Alternative(Frozen):
     runs: int = 1  # number of equal runs, one after the other [-]
 
     @property
-    def _timeline(self) -> Timeline:
-        if self.offer.timeline is None:
-            raise ValueError("an alternative has a known time")
-        return self.offer.timeline
-
-    @property
     def machine_h(self) -> Interval:
         """Machine time of all runs [h]."""
-        return self._timeline.total_s.scaled(self.runs / SECONDS_PER_HOUR)
+        total_s = ZERO if self.offer.timeline is None else self.offer.timeline.total_s
+        return total_s.scaled(self.runs / SECONDS_PER_HOUR)
 
     @property
     def time_s(self) -> Interval:
-        """Time from the first start to the last end [s]."""
-        return self._timeline.wall_s
+        """Time from the first start to the last end, which is known [s]."""
+        return self.offer.run_time_s or ZERO
 
     @property
     def calendar_h(self) -> float:

@@ -53,23 +53,16 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
     if overhead is None:
         return None
-    host = _host_w(selected, terms)
+    host, idle_w, full_w = (None, None, None) if cost is None else (None, cost.vcpu_idle_w, cost.vcpu_full_w)
+    if idle_w is not None and full_w is not None and offer.vcpus is not None:
+        load = 1.0 if accelerator.kind == "cpu" else MEAN_VCPU_LOAD
+        host = offer.vcpus * (idle_w + load * (full_w - idle_w))
     if accelerator.kind == "cpu":
         return None if host is None else (overhead * host, overhead * host, overhead * host)
     if accelerator.tdp_w is None:
         return None
     low, mid, high = (overhead * (offer.devices * accelerator.tdp_w * part + (host or 0.0)) for part in share)
     return (low, mid, high)
-
-
-def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
-    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
-    offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
-    if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
-        return None
-    computes = selected.accelerator is not None and selected.accelerator.kind == "cpu"
-    load = 1.0 if computes else MEAN_VCPU_LOAD
-    return offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
 
 
 def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:

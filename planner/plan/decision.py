@@ -97,9 +97,7 @@ def name_offer(offer: Offer) -> str:
 
 def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
     """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
-    if usd.high == 0 or not with_range:
-        return "free" if usd.high == 0 else currency.format_amount(usd.mid)
-    return currency.format_spread(usd.low, usd.mid, usd.high)
+    return currency.format_spread(usd.low, usd.mid, usd.high) if with_range else currency.format_amount(usd.mid)
 
 
 class DecisionWords(NamedTuple):

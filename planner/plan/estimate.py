@@ -25,9 +25,8 @@ class Crossover(Frozen):
     """A number of epochs or runs from which another alternative is the cheapest."""
 
     at: int  # the first such number [-]
-    # before, to: names of the alternatives
-    before: str
-    to: str
+    before: str  # name of the alternative until then
+    to: str  # and from then on
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `turns`."""

@@ -286,9 +286,7 @@ class DeviceEstimator:
             recomputed=bool(recompute),
             tokens_per_sample=workload.tokens_per_sample,
             peak_time_s=None if peak_time_s is None else passes * peak_time_s,
-            memory_parts=list_memory_parts(
-                whole, each, sharding, devices, recomputed_bytes=memory.recomputed_bytes
-            ),
+            memory_parts=list_memory_parts(whole, each, sharding, devices, memory.recomputed_bytes),
         )
 
     def _split(self, workload: Workload, devices: float, sharding: Sharding) -> tuple[RunLength, Workload | None]:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .offer_estimate import OfferEstimate
 
 
+UNDIVIDED = "`--shard` divides a training step; inference has no gradients and no optimizer to divide"
+
+
 def estimate_in_context(context: EstimateContext, question: Question, *, ways: FitWays | None = None) -> Estimate:
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
@@ -48,10 +51,7 @@ def estimate_in_context(context: EstimateContext, question: Question, *, ways: F
     if question.has_limits:
         require_run_length(workload, "`--budget`" if question.deadline_s is None else "`--deadline`")
     if workload.mode != "train" and any(one.shards_optimizer for one in question.shard or ()):
-        raise UsageError(
-            "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
-            hint="leave out `--shard`, or use `--mode train`",
-        )
+        raise UsageError(UNDIVIDED, hint="leave out `--shard`, or use `--mode train`")
     question, one_device = follow_script(question, workload), uses_one_device(question, workload)
     feeds = list_feeds(question.feed, workload, terms, context.feed)
     is_known = bool(feeds) or question.feed is not None or workload.input is not None
@@ -62,22 +62,14 @@ def estimate_in_context(context: EstimateContext, question: Question, *, ways: F
         shardings=question.shard or UNSHARDED,
         ways=ways,
     )
-    priced = price_offers(
-        workload,
-        context.selection,
-        terms=terms,
-        spot=question.spot,
-        use=limit_to_one_device if one_device else None,
-        estimate_device=partial(estimator.estimate, workload),
-        feeds=feeds,
-        pictures=None if is_known else guess_jpeg_pipeline(workload, terms),
-    )
+    pictures = None if is_known else guess_jpeg_pipeline(workload, terms)
+    estimate_device, use = partial(estimator.estimate, workload), limit_to_one_device if one_device else None
+    priced = price_offers(context, question.spot, estimate_device, use=use, feeds=feeds, pictures=pictures)
     ranked = rank_offers(priced, question, one_device=one_device)
     decision = decide(ranked, question, workload=workload, currency=terms.currency)
     if decision.recommended is not None:
-        taken, distributed = ranked[decision.recommended], None
-        if one_device:
-            distributed = _take_several_devices(context, question, taken.offer)
+        taken = ranked[decision.recommended]
+        distributed = _take_several_devices(context, question, taken.offer) if one_device else None
         improvements = find_improvements(workload, taken, estimator.estimate, distributed=distributed, feeds=feeds)
         decision = replace(decision, improvements=improvements)
     return Estimate(

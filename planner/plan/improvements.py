@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from ..workload.resize import scale_workload
 from .input_pipeline import Feeds, with_input_bottleneck
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
     from ..workload.model import Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
@@ -64,9 +63,13 @@ def find_improvements(
         change = f"keras.distribution.DataParallel() on {device} ({format_duration(other_s.mid)})"
         if (distributed.total_usd or 0.0) < (taken.total_usd or 0.0):
             found.append(Improvement(change=change, speedup=own_s.mid / other_s.mid))
-    variants = [
-        (change, other, feeds, is_another) for change, other, is_another in _list_variants(workload, accelerator)
-    ]
+    size, variants = LARGER * workload.batch_size, []
+    if accelerator is not None and accelerator.kind != "cpu" and workload.precision in ("float32", "tf32"):
+        dtype = "bfloat16" if accelerator.bf16_tensor_tflop_per_s else "float16"
+        variants.append((f"mixed_{dtype}", convert_to_mixed_precision(workload, dtype), feeds, False))
+    if accelerator is not None and accelerator.kind != "cpu" and not workload.compiled:
+        variants.append(("jit_compile=True", replace(workload, compiled=True), feeds, False))
+    variants.append((f"batch {size:,}", scale_workload(workload, size), feeds, True))
     if feeds and feeds[0] is not None and taken.device_estimate.able_per_s is not None:
         faster = feeds[0].list_faster(taken.offer.vcpus or 1.0)
         variants += [(change, workload, (pipeline,), False) for change, pipeline in faster]
@@ -77,17 +80,6 @@ def find_improvements(
             found.append(Improvement(change=change, speedup=speedup, another_training=is_another))
     worth = sorted((one for one in found if one.speedup >= LEAST_SPEEDUP), key=lambda one: -one.speedup)
     return tuple(worth[:MOST_SHOWN])
-
-
-def _list_variants(workload: Workload, accelerator: Accelerator | None) -> Iterator[tuple[str, Workload, bool]]:
-    """Yield changes with the workload that each leads to, and whether that is another training."""
-    if accelerator is not None and accelerator.kind != "cpu" and workload.precision in ("float32", "tf32"):
-        dtype = "bfloat16" if accelerator.bf16_tensor_tflop_per_s else "float16"
-        yield f"mixed_{dtype}", convert_to_mixed_precision(workload, dtype), False
-    if accelerator is not None and accelerator.kind != "cpu" and not workload.compiled:
-        yield "jit_compile=True", replace(workload, compiled=True), False
-    size = LARGER * workload.batch_size
-    yield f"batch {size:,}", scale_workload(workload, size), True
 
 
 def convert_to_mixed_precision(workload: Workload, dtype: str) -> Workload:

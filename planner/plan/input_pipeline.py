@@ -97,13 +97,6 @@ class InputPipeline(Frozen):
         most = self.most_per_s * offer.hosts
         return min(low, most / OTHER_HOSTS), min(usual, most), min(high, most * OTHER_HOSTS)
 
-    def compute_busy_s(self, offer: Offer, samples: float) -> float:
-        """Return the time of all cores that preparing samples takes on a machine that computes with them [s]."""
-        vcpus = self.vcpus(offer)
-        if self.measured is None or vcpus is None:
-            return 0.0
-        return samples / ((offer.vcpus or vcpus) * self.per_vcpu[1])
-
     def list_faster(self, vcpus: float) -> Iterator[tuple[str, InputPipeline]]:
         """Yield changes of the script that use more of a machine's vCPUs, with the pipeline that each leads to."""
         found = self.measured
@@ -265,8 +258,9 @@ def with_input_bottleneck(
     if min(rates) <= 0:
         return projection
     samples = projection.run.global_batch_size
-    is_shared = accelerator is not None and accelerator.kind == "cpu"
-    busy_s = feed.compute_busy_s(offer, samples) if is_shared else 0.0
+    busy_s, vcpus = 0.0, feed.vcpus(offer)
+    if accelerator is not None and accelerator.kind == "cpu" and feed.measured is not None and vcpus is not None:
+        busy_s = samples / ((offer.vcpus or vcpus) * feed.per_vcpu[1])
     slow, usual, fast = (samples / rate for rate in rates)
     own = step.time_s
     time_s = Interval(

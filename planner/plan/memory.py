@@ -437,7 +437,7 @@ def find_sharding_remedy(
 
 
 def list_memory_parts(
-    workload: Workload, each: Workload, sharding: Sharding, devices: int, *, recomputed_bytes: int = 0
+    workload: Workload, each: Workload, sharding: Sharding, devices: int, recomputed_bytes: int = 0
 ) -> dict[str, int]:
     """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes]."""
     found, memory = compute_device_memory(workload, sharding, devices), each.memory

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import CostTerms
-    from .question import OfferContext, Selection
+    from .question import EstimateContext, OfferContext, Selection
 
 
 class OfferTable(Sequence[OfferEstimate]):
@@ -258,23 +258,22 @@ class Pricer:
 
 
 def price_offers(
-    workload: Workload,
-    selection: Selection,
-    *,
-    terms: CostTerms,
+    context: EstimateContext,
     spot: SpotTerms,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
-    use: Callable[[OfferContext], OfferContext] | None = None,
-    feeds: Feeds = (),
-    pictures: InputPipeline | None = None,
+    *,
+    use: Callable[[OfferContext], OfferContext] | None,
+    feeds: Feeds,
+    pictures: InputPipeline | None,
 ) -> OfferTable:
-    """Return every offer of a selection with its price, in order.
+    """Return every offer of a context with its price, in order.
 
     `estimate_device` is called once per kind and number of devices. `use` returns the part of a machine that the
     work uses. `pictures` is an assumed pipeline, if the user described no input and it looks like images.
     """
     import numpy as np
 
+    workload, terms, selection = context.workload, context.terms, context.selection
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     devices: dict[object, DeviceEstimate] = {}
     machines: dict[object, DeviceEstimate] = {}
@@ -289,12 +288,15 @@ def price_offers(
             machine = kind[0]
             if machine not in machines:
                 used = selected if use is None else use(selected)
-                key = _build_device_key(used)
+                offer, accelerator = used.offer, used.accelerator
+                key: object = (offer.provider, offer.instance_type)  # a CPU computes with its whole machine
+                if accelerator is not None and accelerator.kind != "cpu" and offer.provider != "local":
+                    key = (accelerator.name, offer.devices, offer.hosts, build_host_spec(used.links))
                 if key not in devices:
                     devices[key] = estimate_device(used)
                 machines[machine] = devices[key]
                 if feeds:
-                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feeds, used.accelerator)
+                    machines[machine] = with_input_bottleneck(devices[key], offer, feeds, accelerator)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
@@ -313,11 +315,3 @@ def build_preemption_forecaster(
     memory = workload.memory
     state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
     return PreemptionForecaster(facts=selection.spot, state_bytes=state_bytes, terms=spot)
-
-
-def _build_device_key(selected: OfferContext) -> object:
-    """Return the cache key of a device estimate: the devices, or the machine where the CPU computes."""
-    offer, accelerator = selected.offer, selected.accelerator
-    if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
-        return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))

@@ -110,8 +110,7 @@ class Filters(Frozen):
     """
 
     accelerators: tuple[str, ...] = ()  # names or aliases of accelerators or families
-    # providers, regions: names as in the catalog
-    providers: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()  # names as in the catalog
     regions: tuple[str, ...] = ()
     purchase: Literal["on-demand", "spot", "any"] = "any"  # purchase option: on demand, spot, or any
     devices: tuple[float, ...] = ()  # numbers of GPUs or TPU chips of one machine [-]
@@ -241,11 +240,12 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
     regions = catalog.costs.regions
     countries = resolve_countries(names, known={region.country for region in regions.values()})
 
-    def resides(offer: Offer) -> bool:
-        region = regions.get((offer.provider, offer.region))
-        return offer.provider in OWNED or (region is not None and region.country in countries)
-
-    left = tuple(offer for offer in offers if resides(offer))
+    left = tuple(
+        offer
+        for offer in offers
+        if offer.provider in OWNED
+        or ((region := regions.get((offer.provider, offer.region))) and region.country in countries)
+    )
     if not left:
         raise NoAnswerError(
             f"no offer is left after `--residency {' '.join(names)}`", hint="leave it out, or add countries"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 DAYS_PER_WEEK = 7
-DAYS_PER_MONTH = 30.0
+SECONDS_PER_MONTH = 30.0 * 86_400.0
 USUAL_HOURS_A_DAY = 8.0  # for which a user keeps a notebook open, if not stated [h]
 
 
@@ -48,10 +48,6 @@ class Access(Frozen):
         if self.hours_a_day >= HOURS_PER_DAY and self.hours_a_week is None and self.chance is None:
             return machine_s
         return SECONDS_PER_HOUR * self.calendar_hours(machine_s / SECONDS_PER_HOUR)
-
-    def count_months_nano(self, wall_s: float) -> int:
-        """Return the subscription of the months that a time touches [1e-9 USD]."""
-        return self.month_nano * max(1, math.ceil(wall_s / SECONDS_PER_HOUR / HOURS_PER_DAY / DAYS_PER_MONTH))
 
     def own_hours(self, *, sessions: int, machine_h: float) -> float:
         """Return the user's hours: attempts x hands-on time + attention share x machine hours [h].
@@ -145,11 +141,6 @@ class Timeline:
     # preemptions, and between sessions [s]
     wall_s: Interval
     sessions: int = 1  # number of sessions of all runs, on machines with a session limit [-]
-
-    def time_s(self, item: str) -> Interval:
-        """Return the duration of a phase; 0 if the run does not have it [s]."""
-        found = (phase.time_s for phase in self.phases if phase.item == item)
-        return next(found, ZERO)
 
 
 class TimelineBuilder:

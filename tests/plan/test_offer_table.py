@@ -8,7 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    find_phase_s,
+    make_accelerator,
+    make_offer,
+    make_selection,
+    make_workload,
+)
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import offer_table
 from gpuplan.plan.bill import Bill, CostBasis, Fees
@@ -156,7 +164,7 @@ def test_each_device_estimate_has_its_own_timeline() -> None:
         step_time = replace(one.step_time, time_s=Interval(low=seconds, mid=seconds, high=seconds))
         single = replace(one, step_time=step_time, run=replace(one.run, steps=1))
         timeline = pricer.build_run(context, single).timeline
-        times_s.append(None if timeline is None else timeline.time_s(TRAINING).mid)
+        times_s.append(None if timeline is None else find_phase_s(timeline, TRAINING).mid)
 
     assert times_s == list(range(1, 100))
 

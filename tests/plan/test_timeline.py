@@ -7,7 +7,15 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, estimate_workload, make_accelerator, make_limits, make_offer, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    find_phase_s,
+    make_accelerator,
+    make_limits,
+    make_offer,
+    make_workload,
+)
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
@@ -161,7 +169,7 @@ def test_sessions_start_anew_by_hand() -> None:
     assert one.timeline is not None
 
     assert one.sessions == 3
-    assert one.timeline.time_s(REWORK).mid == pytest.approx(2 * (150 + 900))
+    assert find_phase_s(one.timeline, REWORK).mid == pytest.approx(2 * (150 + 900))
 
 
 def test_data_of_unknown_size_are_in_no_time_and_no_cost() -> None:
