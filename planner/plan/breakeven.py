@@ -212,11 +212,6 @@ def has_epochs(workload: Workload) -> bool:
     return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
 
 
-def _can_run(one: OfferEstimate) -> bool:
-    device, is_known = one.device_estimate, one.bill is not None and one.timeline is not None
-    return is_known and one.offer.complete and device.memory.fits is True and not device.is_ruled_out
-
-
 SCHEMA = "gpuplan.breakeven/1"
 TURNS_SHOWN, USUAL_RUNS = 2, 10
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
@@ -411,7 +406,13 @@ def select_alternatives(
                 f"`{name}` in `--against` matches no offer",
                 hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-    found = every.with_named(against, [row for row, one in enumerate(every.offers) if _can_run(one)], runs)
+    possible = [
+        row
+        for row, one in enumerate(every.offers)
+        if one.bill is not None and one.offer.complete
+        if one.device_estimate.memory.fits and not one.device_estimate.is_ruled_out
+    ]
+    found = every.with_named(against, possible, runs)
     if not found.rows:
         raise NoAnswerError(
             f"none of {', '.join(against)} can run the work: too little memory, or no known time and price",

@@ -53,7 +53,8 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
     if overhead is None:
         return None
-    host, idle_w, full_w = (None, None, None) if cost is None else (None, cost.vcpu_idle_w, cost.vcpu_full_w)
+    host = None  # full power of the vCPUs if they do the training
+    idle_w, full_w = (None, None) if cost is None else (cost.vcpu_idle_w, cost.vcpu_full_w)
     if idle_w is not None and full_w is not None and offer.vcpus is not None:
         load = 1.0 if accelerator.kind == "cpu" else MEAN_VCPU_LOAD
         host = offer.vcpus * (idle_w + load * (full_w - idle_w))

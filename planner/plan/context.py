@@ -70,8 +70,7 @@ def trace_as_distributed(
 ) -> tuple[Workload, WorkloadOptions]:
     """Return a script that distributes its model as traced on the wanted devices, and the options for it.
 
-    A layout that takes all devices divides variables by their number, which `--devices` states. `trace` traces the
-    script with other `options`.
+    A layout that takes all devices divides variables by their number, which `--devices` states.
     """
     layout = workload.layout
     counts = [int(count) for count in question.filters.devices if count == int(count) and count > 1]

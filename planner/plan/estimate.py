@@ -47,8 +47,7 @@ DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
 class Decision(Frozen):
     """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer."""
 
-    # Offer of the least total that surely keeps deadline and budget, or else the likeliest
-    recommended: int | None = None
+    recommended: int | None = None  # of the least total that surely keeps deadline and budget, or the likeliest
     free: int | None = None  # best free offer, if another is taken
     cheaper: int | None = None  # best offer of clearly less money
     faster: int | None = None  # best offer that ends clearly sooner, at a reasonable price of an hour saved
@@ -221,12 +220,11 @@ class Estimate(Frozen):
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:
         """Return a picked offer with its time and cost."""
-        reference = self._reference(index)
-        if index is None or reference is None:
+        if index is None:
             return None
         one = self.offers[index]
         return {
-            **reference,
+            **(self._reference(index) or {}),
             "accelerator": one.offer.accelerator,
             "devices": one.offer.devices,
             "train_time_s": round_floats(to_plain(one.device_estimate.train_time_s)),

@@ -59,7 +59,6 @@ class IdentityCache(Generic[Result]):
     """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
 
     def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
@@ -170,11 +169,8 @@ MOST_SHARING = 8
 class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
 
-    Args:
-        resized: Function that returns the workload at another batch size; required for strong scaling.
-        shardings: Shardings to try, of which the first that fits is taken.
-        ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
-            no changes.
+    Strong scaling needs the workload at other batch sizes (`resized`). Of the shardings, the first that fits is
+    taken; `ways` are for steps that fit under none of them.
     """
 
     def __init__(

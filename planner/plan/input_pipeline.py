@@ -49,12 +49,10 @@ class InputPipeline(Frozen):
     data_gb: float | None = None  # stored size of all samples; None if unknown [GB]
     array_mb: float = 0.0  # size of a sample as transferred to the devices [MB]
     most_vcpus: float | None = None  # number of vCPUs of a machine that the pipeline can use; None for all [-]
-    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no such limit
-    # [1/s]
+    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no limit [1/s]
     most_per_s: float | None = None
     measured: InputRate | None = None  # what was measured on this machine; None for a stated rate
-    # Provider of the machine whose measured step times include the wait; None for no machine
-    measured_on: str | None = None
+    measured_on: str | None = None  # provider of the machine whose step times include the wait; None for none
 
     def vcpus(self, offer: Offer) -> float | None:
         """Return the number of an offer's vCPUs that prepare samples, or None if unknown [-]."""

@@ -38,8 +38,7 @@ class MemoryVerdict(Frozen):
     needed_bytes: int  # memory of the step and the framework [bytes]
     available_bytes: int | None  # usable memory of one device; None if unknown [bytes]
     fits: bool | None  # whether the step fits; None if the device's memory is unknown
-    # Largest number of samples per device that fits, 0 for none; None if unknown [-]
-    largest_batch_size: int | None
+    largest_batch_size: int | None  # most samples per device that fit, 0 for none; None if unknown [-]
     stated: bool = False  # whether the result comes from the accelerator's compiler
     recomputed_bytes: int = 0  # size of the values that XLA recomputes to stay below its limit [bytes]
     setting: str = ""  # setting of the run without which the step does not fit, as a sentence; empty for none

@@ -44,12 +44,13 @@ class OfferEstimate(UnpricedRun):
         return self.fees.unknown
 
     @property
-    def nano_per_1000_steps(self) -> int | None:
-        """Central cost of 1,000 steps, without minimum charges; None if unknown [1e-9 USD]."""
+    def usd_per_1000_steps(self) -> str | None:
+        """Central cost of 1,000 steps, without minimum charges, as text; None if unknown [USD]."""
         step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
-        return compute_rental_nano(duration_s=1000 * step_time_s.mid, price_nano=compute_price_nano(price))
+        price_nano = compute_price_nano(price)
+        return nano_text(compute_rental_nano(duration_s=1000 * step_time_s.mid, price_nano=price_nano))
 
     @property
     def samples_per_s(self) -> Interval | None:
@@ -130,7 +131,7 @@ class OfferEstimate(UnpricedRun):
             **shared,
             **self._run_json(Interval.to_json),
             **(self._breakdown_json() if breakdown else {}),
-            "usd_per_1000_steps": self._format_1000_steps(),
+            "usd_per_1000_steps": self.usd_per_1000_steps,
             "notes": list(self.notes) if breakdown else [*shared["notes"], *self._list_own_notes()],
         }
 
@@ -183,12 +184,8 @@ class OfferEstimate(UnpricedRun):
             "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
             "spot": self._spot_json(),
             "scaling": to_plain(self.scaling),
-            "usd_per_1000_steps": self._format_1000_steps(),
+            "usd_per_1000_steps": self.usd_per_1000_steps,
         }
-
-    def _format_1000_steps(self) -> str | None:
-        nano = self.nano_per_1000_steps
-        return None if nano is None else nano_text(nano)
 
     def _spot_json(self) -> dict[str, Any] | None:
         price, forecast = self.offer.usd_per_hour, self.preemption_forecast

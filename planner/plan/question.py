@@ -300,8 +300,7 @@ class Question(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)  # properties of spot machines stated by the user
     # Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured
     feed: str | None = None
-    # Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what the script
-    # says
+    # Weak scaling (each device keeps the batch) or strong (devices share it); None for what the script says
     scaling: ScalingMode | None = None
     # Shardings to try on several devices, of which the first that fits is taken; None for what the script says
     shard: tuple[Sharding, ...] | None = None
@@ -337,8 +336,7 @@ class EstimateContext(Frozen):
     predictor: StepPredictor
     catalog: Catalog
     terms: CostTerms  # costs and assumptions besides the training
-    # Function that returns the workload at another batch size; None if unavailable
-    resized: Callable[[int], Workload] | None = None
+    resized: Callable[[int], Workload] | None = None  # the workload at another batch size; None if unavailable
     feed: InputPipeline | None = None  # input pipeline measured by a profile; None for no limit
 
 

@@ -34,8 +34,7 @@ class SweepTrial(Frozen):
 
     def list_points(self) -> list[tuple[float, float, dict[str, Any]]]:
         """Return time [s], cost [USD] and entry of `points[]` of the picks and the Pareto-optimal offers."""
-        estimate, found = self.estimate, self.estimate.recommendation
-        workload = estimate.workload
+        estimate, found, workload = self.estimate, self.estimate.recommendation, self.estimate.workload
         rows = dict.fromkeys((*estimate.decision.roles(), *found.pareto, found.free))
         offers = [estimate.offers[row] for row in rows if row is not None]
         return [
@@ -64,8 +63,7 @@ class SweepResult(Frozen):
 
     context: EstimateContext  # workload as stated by the user, and terms
     trials: tuple[SweepTrial, ...]  # what is taken for each batch size and precision, the least total first
-    # Batch sizes and precisions for which nothing can be taken, with the reason
-    failed: tuple[tuple[int, str, str], ...]
+    failed: tuple[tuple[int, str, str], ...]  # batch sizes and precisions without an offer, with the reason
 
     @property
     def time_s(self) -> Interval:

@@ -35,8 +35,7 @@ class Access(Frozen):
 
     hours_a_day: float = HOURS_PER_DAY  # hours a day that the machine can run: 24 if unattended [h]
     hours_a_week: float | None = None  # weekly quota; None without one [h]
-    # Chance of getting the accelerator on request; None if unknown, treated as certain [-]
-    chance: float | None = None
+    chance: float | None = None  # of getting the accelerator on request; None if unknown, treated as certain [-]
     session_s: float | None = None  # longest session; None for no limit [s]
     hands_on_min: float = 0.0  # the user's time to start a session and fetch its results [min]
     attention_share: float = 0.0  # share of the machine hours during which the user watches [-]
@@ -137,8 +136,7 @@ class Timeline:
 
     phases: tuple[TimelinePhase, ...]  # phases in order
     total_s: Interval  # billed time of one run; the durations of all phases are taken as fully correlated [s]
-    # Time from the first start to the last result: of all runs, one after the other, with the waits after
-    # preemptions, and between sessions [s]
+    # Time of all runs, one after the other, with the waits after preemptions and between sessions [s]
     wall_s: Interval
     sessions: int = 1  # number of sessions of all runs, on machines with a session limit [-]
 

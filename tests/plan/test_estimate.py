@@ -154,10 +154,8 @@ def test_a_run_of_unknown_length_still_ranks_by_the_sample() -> None:
     estimate = run(BOTH, workload=endless)
 
     assert [one.device_estimate.train_time_s for one in estimate.offers] == [None, None]
-    assert [one.nano_per_1000_steps for one in estimate.offers] == [
-        138_888_889,
-        277_777_778,
-    ]  # $500 and $1000 / 3600
+    # $500 and $1000 / 3600
+    assert [one.usd_per_1000_steps for one in estimate.offers] == ["0.138888889", "0.277777778"]
     assert (estimate.recommendation.cheapest, estimate.recommendation.fastest) == (0, 1)
 
 
