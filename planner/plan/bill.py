@@ -218,8 +218,7 @@ class Bill:
     def nano(self) -> Nano:
         """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
         price_nano, total = compute_price_nano(self._usd_per_hour), self.cost_basis.compute_total
-        low, mid, high = (total(price_nano, bound, self._half_width) for bound in range(3))
-        return (low, mid, high)
+        return tuple(total(price_nano, bound, self._half_width) for bound in range(3))  # type: ignore[return-value]
 
     @property
     def usd(self) -> Interval:

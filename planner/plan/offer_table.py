@@ -229,8 +229,10 @@ class Pricer:
 
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer, place, access = selected.offer, selected.place, build_access(selected, self.terms)
-        access = self._access.setdefault(access, access)  # one object for offers of equal terms
+        offer, place = selected.offer, selected.place
+        access = self._access.get((place, selected.limits))  # one object for offers of equal terms
+        if access is None:
+            access = self._access[place, selected.limits] = build_access(selected, self.terms)
         train_time_s, forecast = device_estimate.train_time_s, None
         if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
             forecast = self._forecaster.forecast(offer, train_time_s)

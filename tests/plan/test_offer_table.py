@@ -63,8 +63,8 @@ def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     elif time is None and device_estimate.step_time_s is not None:
         samples = device_estimate.run.global_batch_size
         time = device_estimate.step_time_s.mid / samples
-        per_1000 = one.nano_per_1000_steps
-        cost_usd = None if per_1000 is None else per_1000 / NANO / (1000 * samples)
+        per_1000 = one.usd_per_1000_steps
+        cost_usd = None if per_1000 is None else float(per_1000) / (1000 * samples)
     first, second = (cost_usd, time) if sort == "cost" else (time, cost_usd)
     if sort == "co2":
         first = None if one.co2_kg is None else one.co2_kg.mid
