@@ -47,7 +47,7 @@ DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
 class Decision(Frozen):
     """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer."""
 
-    recommended: int | None = None  # of the least total that surely keeps deadline and budget, or the likeliest
+    recommended: int | None = None  # offer of least total that surely keeps the limits, or else the likeliest
     free: int | None = None  # best free offer, if another is taken
     cheaper: int | None = None  # best offer of clearly less money
     faster: int | None = None  # best offer that ends clearly sooner, at a reasonable price of an hour saved
