@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Filters, Question, select
+from gpuplan.plan.estimate_workload import estimate_in_context
+from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
+from gpuplan.workload.options import WorkloadOptions
 
 if TYPE_CHECKING:
     from gpuplan.offers.catalog import Catalog
@@ -179,11 +180,13 @@ def _billed(run: PublishedRun, step_s: float, catalog: Catalog) -> OfferEstimate
     )
     workload = replace(load_measured_workload(run.step), samples=SAMPLES, epochs=run.epochs, steps=None)
     terms = CostTerms(costs=catalog.costs, overrides={"validation_samples": VALIDATION_SAMPLES_AN_EPOCH})
-    answer = estimate_workload(
-        workload,
+    context = EstimateContext(
+        workload=workload,
+        options=WorkloadOptions(),
         selection=select(filters, catalog=catalog),
         predictor=_Given(step_s),
-        question=Question(scaling="weak"),
+        catalog=catalog,
         terms=terms,
     )
+    answer = estimate_in_context(context, Question(scaling="weak"))
     return next(one for one in answer.offers if one.offer.instance_type == instance)

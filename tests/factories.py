@@ -7,15 +7,20 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.notebooks import SessionLimits
 from gpuplan.offers.rows import Accelerator, Offer
+from gpuplan.plan.cost_terms import NO_TERMS, CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import OfferContext, Question, Selection
-from gpuplan.predict.step_time import NoPrediction, StepTime
+from gpuplan.plan.estimate_device import FitWays
+from gpuplan.plan.estimate_workload import estimate_in_context
+from gpuplan.plan.question import EstimateContext, OfferContext, Question, Selection
+from gpuplan.plan.timeline import Timeline
+from gpuplan.predict.step_time import NoPrediction, StepPredictor, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
 from gpuplan.workload.ops import Op, OpKind
+from gpuplan.workload.options import WorkloadOptions
 
 
 @dataclass
@@ -118,6 +123,29 @@ def make_limits(**changes: Any) -> SessionLimits:
 def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:
     """Return a selection of offers with their devices."""
     return Selection(offers=tuple(OfferContext(*pair) for pair in pairs), catalog_as_of="2026-01-21")
+
+
+def estimate_workload(
+    workload: Workload,
+    *,
+    selection: Selection,
+    predictor: StepPredictor,
+    question: Question,
+    terms: CostTerms = NO_TERMS,
+    ways: FitWays | None = None,
+    **others: Any,
+) -> Estimate:
+    """Return the estimate of a workload on a selection; `others` are of its context."""
+    options, catalog = WorkloadOptions(), load_catalog()
+    given = {"selection": selection, "predictor": predictor, "terms": terms, **others}
+    context = EstimateContext(workload=workload, options=options, catalog=catalog, **given)
+    return estimate_in_context(context, question, ways=ways)
+
+
+def find_phase_s(timeline: Timeline | None, item: str) -> Interval:
+    """Return the duration of a phase of a timeline that has it [s]."""
+    assert timeline is not None
+    return next(phase.time_s for phase in timeline.phases if phase.item == item)
 
 
 def ask_about(

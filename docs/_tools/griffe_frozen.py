@@ -2,6 +2,7 @@
 
 Their constructor takes the annotated fields as keyword arguments, as `typing.dataclass_transform` tells type
 checkers. Griffe knows the decorator `dataclass` but not this transform, and would miss every documented argument.
+What a field means is said in a comment beside or above it.
 """
 
 from __future__ import annotations
@@ -12,22 +13,27 @@ from typing import Any
 
 import griffe
 
-BASE, TAKER = "Frozen", "takes_fields"
+BASES, TAKER = ("Frozen", "UnpricedRun"), "takes_fields"
 
 
 class FrozenSignatures(griffe.Extension):
     """Adds `__init__` with the fields of a class as keyword-only parameters."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Add the constructor if the class derives from `Frozen` directly."""
-        if not any(str(base).rpartition(".")[2] == BASE for base in cls.bases):
+        """Add the constructor, and what its arguments mean, if the class is such a record."""
+        if not any(str(base).rpartition(".")[2] in BASES for base in cls.bases):
             return
         keyword_only = griffe.ParameterKind.keyword_only
+        own_fields = [one for one in cls.members.values() if isinstance(one, griffe.Attribute) and _is_field(one)]
         fields = [
-            griffe.Parameter(name, annotation=one.annotation, kind=keyword_only, default=one.value)
-            for name, one in cls.members.items()
-            if isinstance(one, griffe.Attribute) and _is_field(one)
+            griffe.Parameter(one.name, annotation=one.annotation, kind=keyword_only, default=one.value)
+            for one in own_fields
         ]
+        meanings = [
+            f"    {one.name}: {text[:1].upper()}{text[1:]}." for one in own_fields if (text := _find_comment(one))
+        ]
+        if meanings and cls.docstring is not None and "Args:" not in cls.docstring.value:
+            cls.docstring.value += "\n\nArgs:\n" + "\n".join(meanings)
         own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
         init = griffe.Function("__init__", parameters=griffe.Parameters(own, *fields), returns="None")
         init.lineno, init.endlineno = cls.lineno, cls.endlineno
@@ -49,6 +55,17 @@ def _convert_parameter(one: inspect.Parameter) -> griffe.Parameter:
     default = None if one.default is one.empty else repr(one.default)
     annotation = one.annotation if isinstance(one.annotation, str) else inspect.formatannotation(one.annotation)
     return griffe.Parameter(one.name, annotation=annotation, kind=kind, default=default)
+
+
+def _find_comment(attribute: griffe.Attribute) -> str:
+    """Return the comment beside an attribute, or else the lines of comment above it; empty for none."""
+    lines, above = attribute.lines_collection[attribute.filepath], []
+    beside = lines[(attribute.endlineno or 1) - 1].partition("  # ")[2]
+    place = (attribute.lineno or 1) - 2
+    while not beside and lines[place].strip().startswith("# "):
+        above.insert(0, lines[place].strip()[2:])
+        place -= 1
+    return beside or " ".join(above)
 
 
 def _is_field(attribute: griffe.Attribute) -> bool:

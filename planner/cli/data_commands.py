@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,6 @@ from ..render.progress import bar, say, status
 from ..settings import get_today, load_settings
 from .flags import OFFERS, AsJson
 from .messages import format_command, get_callbacks, suggest_next
-
-if TYPE_CHECKING:
-    pass
-
 
 SHOWN_OFFERS = 10  # on a terminal, without --all
 

@@ -307,7 +307,13 @@ def sweep(
     from ..workload.capture.load import load_workload
     from ..workload.capture.tracing_process import keep_models_built
 
-    sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
+    named = [] if batch_sizes is None else _split(batch_sizes)
+    is_list = all(part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in named)
+    if batch_sizes is not None and not (named and is_list):
+        what = f"`--batch-sizes {batch_sizes}` is not a list of batch sizes"
+        raise UsageError(what, hint="give e.g. `--batch-sizes 32,64,128`")
+    for size in (sizes := list(map(int, named))):
+        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
     require_writable(out.output)
     asked = resolve_request(request)
     with status(TRACING.format(model)) as tell, keep_models_built():
@@ -332,23 +338,11 @@ def sweep(
     out.emit(describe_sweep(result))
     trial = result.trials[0]
     found = {"accelerator": trial.taken.offer.accelerator, "devices": trial.taken.offer.devices}
-    work = {"batch_size": trial.batch_size, "precision": trial.precision, "o": "plan.json"}
-    flags = {**found, **changed_flags(request, "samples", "epochs", "shard"), **work}
+    one, kept = trial.estimate.workload, changed_flags(request, "samples", "epochs", "shard")
+    flags = {**found, **kept, "batch_size": one.batch_size, "precision": one.precision, "o": "plan.json"}
     name = result.context.workload.model
     suggest_next(format_command("estimate", name, **flags, arguments=script_arguments), as_json=out.json_)
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _parse_batch_sizes(text: str) -> list[int]:
-    """Parse batch sizes; UsageError for anything but integers of at least 1."""
-    sizes = _split(text)
-    if not sizes or not all(part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes):
-        raise UsageError(
-            f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
-        )
-    for size in (found := [int(part) for part in sizes]):
-        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
-    return found

@@ -129,7 +129,12 @@ def launch(
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
     require_writable(output)
-    arguments, options = tuple(script_arguments or ()), _parse_options(option)
+    arguments, options = tuple(script_arguments or ()), {}
+    for one in option:
+        name, equals, options[name] = one.partition("=")
+        if not (name and equals and options[name]):
+            what = f"`--option {one}` is not NAME=VALUE"
+            raise UsageError(what, hint="write `-O zone=us-east-1a`")
     asked = replace(request, path=plan, arguments=arguments, options=options, settings=load_settings())
     if via is not None:
         hand_over_to_sky(asked, dry_run=dry_run, output=output, yes=yes)
@@ -258,17 +263,6 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise UsageError("confirmation is not possible without a terminal", hint="add `--yes` to confirm")
     if not typer.confirm(escape_controls(question), err=True):
         raise NoAnswerError("nothing was done")
-
-
-def _parse_options(options: Sequence[str]) -> dict[str, str]:
-    """Parse NAME=VALUE arguments; UsageError for anything else."""
-    pairs = [one.partition("=") for one in options]
-    for name, equals, value in pairs:
-        if not (name and equals and value):
-            raise UsageError(
-                f"`--option {name}{equals}{value}` is not NAME=VALUE", hint="write `-O zone=us-east-1a`"
-            )
-    return {name: value for name, _, value in pairs}
 
 
 def export(

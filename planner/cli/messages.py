@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +36,20 @@ def get_callbacks() -> dict[str, Any]:
 
 
 def format_command(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:
-    """Format a command line of gpuplan, omitting flags without a value.
+    """Format a command line of gpuplan, with `arguments` of a script after `--`, omitting flags without a value.
 
-    Args:
-        words: Command and arguments.
-        arguments: Arguments of a script, after `--`.
-        flags: Flags by name with underscores; a list repeats its flag, True adds no value.
+    Names of flags have underscores; a list repeats its flag, True adds no value.
 
     Example:
         >>> format_command("estimate", "my train.py", accelerator=["T4", "L4"], batch_size=None, devices=8.0)
         "gpuplan estimate 'my train.py' --accelerator T4 --accelerator L4 --devices 8"
     """
-    parts = [part for name, value in flags.items() for part in _flag(name, value)]
+    parts = []
+    for name, value in flags.items():
+        flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if one is not None and one is not False:
+                parts += [flag] if one is True else [flag, f"{one:g}" if isinstance(one, float) else str(one)]
     return shlex.join(["gpuplan", *words, *parts, *(["--", *arguments] if arguments else [])])
 
 
@@ -61,16 +63,6 @@ def changed_flags(flags: DataclassInstance, *names: str) -> dict[str, Any]:
             name, _, negated = ((flag and flag.name) or one.name).partition("/--")
             found[negated if negated and value is False else name] = True if negated else value
     return found
-
-
-def _flag(name: str, value: object) -> Iterator[str]:
-    """Yield a flag once for each of its values."""
-    for one in value if isinstance(value, (list, tuple)) else (value,):
-        if one is None or one is False:
-            continue
-        yield f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-        if one is not True:
-            yield f"{one:g}" if isinstance(one, float) else str(one)
 
 
 def build_step_compiler(tell: Callable[[str], None]) -> StepCompiler:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..offers.clouds import OWNED
 from ..records import Frozen
@@ -25,7 +26,7 @@ from .money import (
     price_time,
     usd_of,
 )
-from .timeline import ALWAYS, TRAINING, Access, Timeline
+from .timeline import ALWAYS, SECONDS_PER_MONTH, TRAINING, Access, Timeline
 
 if TYPE_CHECKING:
     from ..offers.costs import ProviderCost
@@ -138,8 +139,8 @@ class CostBasis:
     ) -> None:
         self.timeline, self.fees, self.runs, self.pack_nano = timeline, fees, runs, access.pack_nano
         wall_s, total_s, least_s = timeline.wall_s, timeline.total_s, fees.minimum_billed_s
-        months = (access.count_months_nano(one) for one in (wall_s.low, wall_s.mid, wall_s.high))
-        self.months: Nano = tuple(months) if access.month_nano else (0, 0, 0)  # type: ignore[assignment]
+        ends = (wall_s.low, wall_s.mid, wall_s.high) if access.month_nano else (0.0, 0.0, 0.0)
+        self.months = [access.month_nano * max(1, math.ceil(end / SECONDS_PER_MONTH)) for end in ends]
         self.nanoseconds = nanoseconds_of(total_s)
         is_short = total_s.low < least_s
         self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
@@ -159,11 +160,9 @@ class CostBasis:
         return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
 
     def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
-        """Return the machine price at one bound of the run's time [1e-9 USD/h].
+        """Return the machine price at one bound of the run's time: its lower (0), central (1) or upper (2) end.
 
-        Args:
-            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-            half_width: Half-width of ln(price) for the price's age [-].
+        `half_width` is that of ln(price) for the price's age; prices in 1e-9 USD/h.
         """
         mid = self.nanoseconds[1]
         if bound == 1 or half_width == 0.0 or mid == 0:
@@ -197,13 +196,6 @@ class CostBasis:
             return sum(self.itemize(price_nano, bound).values())
         return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]
 
-    @property
-    def reasons(self) -> Mapping[str, str]:
-        """Basis of each fee, by item."""
-        least = self.pack_nano or self.months[1]
-        because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
-        return {**self.fees.reasons, PURCHASE: because}
-
 
 class Bill:
     """Itemized bill of a run with its exact total, at a dated price with the half-width of ln(price) for that."""
@@ -226,8 +218,7 @@ class Bill:
     def nano(self) -> Nano:
         """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
         price_nano, total = compute_price_nano(self._usd_per_hour), self.cost_basis.compute_total
-        low, mid, high = (total(price_nano, bound, self._half_width) for bound in range(3))
-        return (low, mid, high)
+        return tuple(total(price_nano, bound, self._half_width) for bound in range(3))  # type: ignore[return-value]
 
     @property
     def usd(self) -> Interval:
@@ -243,9 +234,12 @@ class Bill:
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Items with a duration or an amount; they add up to the total to the nano-dollar."""
-        (low, mid, high), reasons = self._items, self.cost_basis.reasons
+        (low, mid, high), basis = self._items, self.cost_basis
+        least = basis.pack_nano or basis.months[1]
+        because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
+        reasons = {**basis.fees.reasons, PURCHASE: because}
         amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
-        phases = zip(self.cost_basis.timeline.phases, amounts, strict=True)
+        phases = zip(basis.timeline.phases, amounts, strict=True)
         lines = [BillLine(phase.item, nano, phase.because, phase.time_s) for phase, nano in phases]
         others = [
             BillLine(item, (low[item], mid[item], high[item]), reasons.get(item, ""))
@@ -256,8 +250,7 @@ class Bill:
 
     def total_json(self) -> dict[str, str]:
         """Return the three amounts of the total as text."""
-        low, mid, high = self.nano
-        return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
+        return dict(zip(("low", "mid", "high"), map(nano_text, self.nano), strict=True))
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""
@@ -268,20 +261,17 @@ class Bill:
         return prices
 
 
-class UnpricedRun(NamedTuple):
-    """Run on a kind of machine, before the machine price; `own_h` are the user's hours.
+class UnpricedRun(Frozen):
+    """Run on a kind of machine, before the machine price."""
 
-    Without a known step time there is no timeline and no cost basis, on demand no forecast of preemptions.
-    """
+    device_estimate: DeviceEstimate  # estimate shared by all offers of the same devices
+    timeline: Timeline | None  # timeline of the run; None if the step time is unknown
+    cost_basis: CostBasis | None  # basis of its bills; None if the step time is unknown
+    preemption_forecast: PreemptionForecast | None  # None on demand, or if the run's time is unknown
+    fees: Fees  # fees besides the machine price
+    own_h: float = 0.0  # the user's hours; 0 if the run's time is unknown [h]
 
-    device_estimate: DeviceEstimate
-    timeline: Timeline | None
-    cost_basis: CostBasis | None
-    preemption_forecast: PreemptionForecast | None
-    fees: Fees
-    own_h: float = 0.0
-
-    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+    def price(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
         """Return the bill at a dated price [USD/h]; None when the price or the run's time is unknown."""
         if self.cost_basis is None or usd_per_hour is None:
             return None

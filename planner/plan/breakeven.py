@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .offer_table import OfferTable
     from .preemption import PreemptionForecaster
     from .question import EstimateContext, OfferContext, Question
-    from .timeline import Timeline
 
 
 DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
@@ -54,20 +53,15 @@ class Alternative(Frozen):
     runs: int = 1  # number of equal runs, one after the other [-]
 
     @property
-    def _timeline(self) -> Timeline:
-        if self.offer.timeline is None:
-            raise ValueError("an alternative has a known time")
-        return self.offer.timeline
-
-    @property
     def machine_h(self) -> Interval:
         """Machine time of all runs [h]."""
-        return self._timeline.total_s.scaled(self.runs / SECONDS_PER_HOUR)
+        total_s = ZERO if self.offer.timeline is None else self.offer.timeline.total_s
+        return total_s.scaled(self.runs / SECONDS_PER_HOUR)
 
     @property
     def time_s(self) -> Interval:
-        """Time from the first start to the last end [s]."""
-        return self._timeline.wall_s
+        """Time from the first start to the last end, which is known [s]."""
+        return self.offer.run_time_s or ZERO
 
     @property
     def calendar_h(self) -> float:
@@ -218,11 +212,6 @@ def has_epochs(workload: Workload) -> bool:
     return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
 
 
-def _can_run(one: OfferEstimate) -> bool:
-    device, is_known = one.device_estimate, one.bill is not None and one.timeline is not None
-    return is_known and one.offer.complete and device.memory.fits is True and not device.is_ruled_out
-
-
 SCHEMA = "gpuplan.breakeven/1"
 TURNS_SHOWN, USUAL_RUNS = 2, 10
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
@@ -232,12 +221,8 @@ MOST_ROUNDS = 8  # of looking for what is better than the alternatives where one
 def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
     """Find the crossovers between 1 and a largest number.
 
-    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
-    neighboring points of the grid is missed.
-
-    Args:
-        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
-        farthest: Largest number in the search [-].
+    `cheapest` names the cheapest alternative at a number. The search uses a grid of 12 % steps, then bisection: an
+    alternative that is the cheapest only between two neighboring points of the grid is missed.
 
     Example:
         >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
@@ -343,10 +328,8 @@ def compare_alternatives(
 ) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
-    Args:
-        against: Names of the alternatives; empty for the best and the usual ones.
-        ways: What may be changed of steps that do not fit; None for nothing.
-        prepare: Function that returns the question and ways of `--fit`, for a training that fits nowhere.
+    Without names in `against`, the best and the usual ones. `ways` are what may be changed of steps that do not
+    fit; `prepare` returns the question and ways of `--fit`, for a training that fits nowhere.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.
@@ -423,7 +406,13 @@ def select_alternatives(
                 f"`{name}` in `--against` matches no offer",
                 hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-    found = every.with_named(against, [row for row, one in enumerate(every.offers) if _can_run(one)], runs)
+    possible = [
+        row
+        for row, one in enumerate(every.offers)
+        if one.bill is not None and one.offer.complete
+        if one.device_estimate.memory.fits and not one.device_estimate.is_ruled_out
+    ]
+    found = every.with_named(against, possible, runs)
     if not found.rows:
         raise NoAnswerError(
             f"none of {', '.join(against)} can run the work: too little memory, or no known time and price",

@@ -133,10 +133,6 @@ class MonthlyWork(Frozen):
         """Machine time of a week [h]."""
         return self.hours / WEEKS_PER_MONTH
 
-    def is_possible(self, terms: CostTerms) -> bool:
-        """Return whether a week is enough for that of a week, at the machine's daily hours and weekly quota."""
-        return build_access(self.selected, terms).calendar_hours(self.hours_a_week) <= HOURS_PER_WEEK
-
 
 class BuyOrRent(Frozen):
     """Comparison of a machine to buy with the machines to rent that do its work of a week in a week."""
@@ -156,9 +152,9 @@ class BuyOrRent(Frozen):
         """
         first: dict[tuple[str, str], MonthlyWork] = {}
         for one in sorted(works, key=lambda one: one.total_usd.mid):
-            offer = one.selected.offer
-            if (offer.instance_type, offer.purchase) not in first and one.is_possible(terms):
-                first[offer.instance_type, offer.purchase] = one
+            calendar_h = build_access(one.selected, terms).calendar_hours(one.hours_a_week)
+            if calendar_h <= HOURS_PER_WEEK:
+                first.setdefault((one.selected.offer.instance_type, one.selected.offer.purchase), one)
         if not first:
             raise NoAnswerError(
                 f"nothing to rent does {rig.hours_a_week:g} h of a {own.selected.offer.accelerator} within a week",
@@ -225,18 +221,15 @@ def compare_by_price(
             f"no offer in the catalog has {devices:g} {accelerator}",
             hint="name a MODEL to compare machines with other accelerators by their speed",
         )
-    own = _build_own_offer(rig, accelerator, devices, catalog)
-    work, *works = (_price_hours(one, rig.hours_a_month, terms) for one in (own, *found))
-    return BuyOrRent.of(rig, work, works, terms)
-
-
-def _price_hours(selected: OfferContext, hours: float, terms: CostTerms) -> MonthlyWork:
-    """Return some hours a month on a machine, whose price may have changed since its date."""
-    usd = hours * float(selected.offer.usd_per_hour or 0)
-    factor = math.exp(terms.price_half_width(selected.offer))
-    money_usd = Interval(low=usd / factor, mid=usd, high=usd * factor)
-    aged_usd = usd * terms.compute_aged_share(selected.offer)
-    return MonthlyWork(selected=selected, hours=hours, money_usd=money_usd, others_usd=aged_usd)
+    works = []
+    for one in (_build_own_offer(rig, accelerator, devices, catalog), *found):
+        usd = rig.hours_a_month * float(one.offer.usd_per_hour or 0)
+        factor = math.exp(terms.price_half_width(one.offer))  # by which the price may have changed since its date
+        money_usd = Interval(low=usd / factor, mid=usd, high=usd * factor)
+        aged_usd = usd * terms.compute_aged_share(one.offer)
+        month = MonthlyWork(selected=one, hours=rig.hours_a_month, money_usd=money_usd, others_usd=aged_usd)
+        works.append(month)
+    return BuyOrRent.of(rig, works[0], works[1:], terms)
 
 
 def compare_for_work(

@@ -39,33 +39,6 @@ class ScalingEfficiency(Frozen):
         return f"{fast}, {abs(change):.0f} % {'more expensive' if change > 0 else 'cheaper'}"
 
 
-def compute_scaling(
-    *,
-    devices: float,
-    rate_per_s: float,
-    single_rate_per_s: float,
-    usd_per_hour: float | None,
-    single_usd_per_hour: float | None,
-) -> ScalingEfficiency:
-    """Compute speedup, efficiency and cost ratio of several devices relative to one.
-
-    Args:
-        devices: Number of devices [-].
-        rate_per_s, single_rate_per_s: Throughput of all devices, and of one [1/s].
-        usd_per_hour, single_usd_per_hour: Prices of both machines; None if unknown or free [USD/h].
-
-    Example:
-        >>> compute_scaling(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
-        ...            single_usd_per_hour=1.0).note
-        '2 devices: 1.7x as fast as one, 18 % more expensive'
-    """
-    speedup = rate_per_s / single_rate_per_s
-    cost_ratio = None
-    if usd_per_hour and single_usd_per_hour:
-        cost_ratio = usd_per_hour / single_usd_per_hour / speedup
-    return ScalingEfficiency(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
-
-
 W_PER_KW = 1000.0
 G_PER_KG = 1000.0
 MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is not known [-]
@@ -80,23 +53,17 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
     if overhead is None:
         return None
-    host = _host_w(selected, terms)
+    host = None  # full power of the vCPUs if they do the training
+    idle_w, full_w = (None, None) if cost is None else (cost.vcpu_idle_w, cost.vcpu_full_w)
+    if idle_w is not None and full_w is not None and offer.vcpus is not None:
+        load = 1.0 if accelerator.kind == "cpu" else MEAN_VCPU_LOAD
+        host = offer.vcpus * (idle_w + load * (full_w - idle_w))
     if accelerator.kind == "cpu":
         return None if host is None else (overhead * host, overhead * host, overhead * host)
     if accelerator.tdp_w is None:
         return None
     low, mid, high = (overhead * (offer.devices * accelerator.tdp_w * part + (host or 0.0)) for part in share)
     return (low, mid, high)
-
-
-def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
-    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
-    offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
-    if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
-        return None
-    computes = selected.accelerator is not None and selected.accelerator.kind == "cpu"
-    load = 1.0 if computes else MEAN_VCPU_LOAD
-    return offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
 
 
 def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
@@ -114,12 +81,7 @@ def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
 
 
 def co2_kg(energy: Interval, *, g_co2_per_kwh: float) -> Interval:
-    """Return the carbon dioxide of some energy [kg].
-
-    Args:
-        energy: Energy from the grid [kWh].
-        g_co2_per_kwh: Yearly mean of the region's grid, by location, without certificates [g/kWh].
-    """
+    """Return the carbon dioxide of some energy at the yearly mean of a grid, without certificates [kg]."""
     return energy.scaled(g_co2_per_kwh / G_PER_KG)
 
 
@@ -169,16 +131,11 @@ class Market:
         single_rate = None if single is None else single[1].samples_per_s
         if single is None or rate is None or single_rate is None:
             return None
-        usd, single_usd = (
-            None if one.usd_per_hour is None else float(one.usd_per_hour) for one in (offer, single[0])
-        )
-        return compute_scaling(
-            devices=offer.devices,
-            rate_per_s=rate.mid,
-            single_rate_per_s=single_rate.mid,
-            usd_per_hour=usd,
-            single_usd_per_hour=single_usd,
-        )
+        speedup, cost_ratio, devices = rate.mid / single_rate.mid, None, offer.devices
+        if offer.usd_per_hour and single[0].usd_per_hour:
+            cost_ratio = float(offer.usd_per_hour) / float(single[0].usd_per_hour) / speedup
+        efficiency = speedup / devices
+        return ScalingEfficiency(devices=devices, speedup=speedup, efficiency=efficiency, cost_ratio=cost_ratio)
 
     def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
         """Return a warning if the host would decode images too slowly; else empty."""
@@ -199,7 +156,7 @@ class Market:
         on_demand = self._on_demand.get(machine)
         if on_demand is None:
             return None
-        other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
+        other = self._find(("bill", machine), lambda: on_demand[1].price(on_demand[0].usd_per_hour))
         return 1.0 - bill.nano[1] / other.nano[1] if other is not None and other.nano[1] else None
 
     def _find(self, key: object, compute: Callable[[], T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,11 +25,9 @@ from ..workload.reference import parse_reference
 from .memory import UNSHARDED
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
-    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .question import Question
+    from .question import EstimateContext, Question
 
 FORMAT = "gpuplan.compiled/3"
 # What the program of one core does not depend on.
@@ -62,22 +60,15 @@ class StepCompiler:
                 hint="leave out one of them",
             )
 
-    def wrap_predictor(
-        self,
-        inner: StepPredictor,
-        workload: Workload,
-        *,
-        accelerators: Iterable[Accelerator],
-        model: str,
-        options: WorkloadOptions,
-        argv: Sequence[str],
-    ) -> StepPredictor:
-        """Return a predictor whose steps of a workload carry the compilers' memory."""
+    def add_memory(self, context: EstimateContext, model: str, *, argv: Sequence[str]) -> EstimateContext:
+        """Return a context whose predicted steps carry the compilers' memory."""
+        workload, inner = context.workload, context.predictor
+        accelerators = (one.accelerator for one in context.selection.offers if one.accelerator is not None)
         targets = [find_target(one) for one in {one.name: one for one in accelerators}.values()]
         wanted = [target for target in targets if target is not None]
         if not wanted:
             self.warn("--compile: no compiler describes these accelerators; their memory is modelled")
-            return inner
+            return context
         lower = cache(partial(lower_step, model, argv=argv))
         others = [phase for phase in workload.phases if phase.fit_call != workload.fit_call]
         for phase in (*others, workload):
@@ -85,7 +76,7 @@ class StepCompiler:
             for done, target in enumerate(wanted):
                 self.tell(target.accelerator, done, len(wanted))
                 size = phase.batch_size // target.cores
-                program = replace(options, batch_size=size, fit_call=phase.fit_call, **LENGTH)
+                program = replace(context.options, batch_size=size, fit_call=phase.fit_call, **LENGTH)
                 found = _check_compilable(phase, target) or _compile_or_load(
                     target, model, options=program, argv=argv, lower=lower
                 )
@@ -95,7 +86,7 @@ class StepCompiler:
                 known[target.accelerator] = target, found
             self.tell("", len(wanted), len(wanted))
             inner = CompiledPredictor(inner, phase, known)
-        return inner
+        return replace(context, predictor=inner)
 
 
 def _check_compilable(workload: Workload, target: CompileTarget) -> CompiledStep | None:

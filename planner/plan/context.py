@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError
 from ..offers.aliases import parse_kinetic_name
 from ..predict.sharding import Sharding, find_tensor_ways, format_sharding
+from ..profile_schema import PROFILE_SCHEMA
 from ..records import parse_json
 from ..workload.reference import SCRIPT_SUFFIXES
+from ..workload.resize import Resizer
 from .device_estimate import count_mesh_devices
+from .input_pipeline import build_measured_pipeline
 from .measured_steps import add_measurements, build_stated_rows, load_own_step, parse_step_times
 from .memory import UNSHARDED
 from .question import EstimateContext, select
@@ -69,8 +70,7 @@ def trace_as_distributed(
 ) -> tuple[Workload, WorkloadOptions]:
     """Return a script that distributes its model as traced on the wanted devices, and the options for it.
 
-    A layout that takes all devices divides variables by their number, which `--devices` states. `trace` traces the
-    script with other `options`.
+    A layout that takes all devices divides variables by their number, which `--devices` states.
     """
     layout = workload.layout
     counts = [int(count) for count in question.filters.devices if count == int(count) and count > 1]
@@ -171,63 +171,30 @@ def build_context(
     options = replace(asked.options, tensor=find_tensor_ways(question.shard or ()))
     measurements = _measurements(model, asked.request.profiles)
     stated = parse_step_times(asked.request.list_pairs("measured", unit="s"), catalog.names)
-    packaged = Predictor.load(peers=selection.group_accelerators())
-    with _importing("numpy"):  # tracing runs in a child process on another core
-        workload = trace_workload(model, options=options, script_arguments=script_arguments)
-    if asked.refresh is not None and (renewed := asked.refresh.renew(catalog)) is not catalog:
+    trace = partial(trace_workload, model, script_arguments=script_arguments)
+    workload = trace(options=options)
+    if asked.refresh is not None:
         with suppress(NoAnswerError):  # an offer that is gone since
-            selection = select(question.filters, catalog=renewed).with_quotas(question.quotas)
-            catalog, packaged = renewed, Predictor.load(peers=selection.group_accelerators())
+            if (renewed := asked.refresh.renew(catalog)) is not catalog:
+                selection = select(question.filters, catalog=renewed).with_quotas(question.quotas)
+                catalog = renewed
     if workload.layout is not None:
-        trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
-    resize = None
-    if not (isinstance(model, str) and model.endswith(".json")):  # saved at one batch size
-        resize = build_resizer(workload, model, options=options, script_arguments=script_arguments)
+    is_saved = isinstance(model, str) and model.endswith(".json")  # at one batch size
+    resize = None if is_saved else build_resizer(workload, trace, options)
     measurements += (*build_stated_rows(stated, workload, resize), *load_own_step(workload, selection))
-    predictor = add_measurements(packaged, measurements, catalog, selection)
-    feed = None
-    if any(one.loading for one in measurements):
-        from .input_pipeline import build_measured_pipeline
-
-        feed = build_measured_pipeline(measurements, workload)
+    packaged = Predictor.load(peers=selection.group_accelerators())
     context = EstimateContext(
         workload=workload,
         options=options,
         selection=select_mesh_offers(selection, question.filters, workload),
-        predictor=predictor,
+        predictor=add_measurements(packaged, measurements, catalog, selection),
         catalog=catalog,
         terms=asked.terms,
-        feed=feed,
+        feed=build_measured_pipeline(measurements, workload),
         resized=resize,
     )
-    if compiling is None:
-        return context
-    with_memory = compiling.wrap_predictor(
-        predictor,
-        workload,
-        accelerators=[one.accelerator for one in context.selection.offers if one.accelerator is not None],
-        model=model,
-        options=options,
-        argv=script_arguments,
-    )
-    return replace(context, predictor=with_memory)
-
-
-@contextmanager
-def _importing(module: str) -> Iterator[None]:
-    """Import a module in a thread, which is joined on exit; one that is missing is found so where it is needed."""
-
-    def load() -> None:
-        with suppress(ModuleNotFoundError):
-            import_module(module)
-
-    thread = Thread(target=load, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
+    return context if compiling is None else compiling.add_memory(context, model, argv=script_arguments)
 
 
 def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRow, ...]:
@@ -236,8 +203,11 @@ def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRo
     from ..settings import load_settings
 
     files = [Path(path) for path in profiles]
-    if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
-        files.append(Path(model))
+    if isinstance(model, str) and model.endswith(".json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            text = Path(model).read_bytes()
+            if PROFILE_SCHEMA.encode() in text and parse_json(text)["schema"] == PROFILE_SCHEMA:
+                files.append(Path(model))
     named: list[ProfileRow] = []
     if files:  # an estimate without profiles does not load this
         from ..predict.from_profile.predictor import read_profile_rows
@@ -247,23 +217,8 @@ def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRo
     return (*named, *load_own_measurements(load_settings()))
 
 
-def _is_profile(path: Path) -> bool:
-    from ..profile_schema import PROFILE_SCHEMA
-
-    try:
-        text = path.read_bytes()
-        return PROFILE_SCHEMA.encode() in text and bool(parse_json(text)["schema"] == PROFILE_SCHEMA)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def build_resizer(
-    workload: Workload, model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]
-) -> Callable[[int], Workload]:
+def build_resizer(workload: Workload, trace: Callable[..., Workload], options: WorkloadOptions) -> Resizer:
     """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
-    from ..workload.resize import Resizer
-
-    trace = partial(trace_workload, model, script_arguments=script_arguments)
     return Resizer(workload, lambda size: trace(options=replace(options, batch_size=size)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
@@ -33,13 +34,9 @@ STALE_AFTER_DAYS = 90  # a price that is older does not decide alone [days]
 def compute_price_factor(*, time_ratio: float, half_width: float, upper: bool) -> float:
     """Return the factor on the price at one end of a run's time, for a cost at the end of both ranges [-].
 
-    Args:
-        time_ratio: Time at that end over the central estimate [-].
-        half_width: Half-width of ln(price) [-].
-        upper: Whether it is the upper end.
-
-    The cost at that end, relative to the central one, is time_ratio x factor = exp(± sqrt(ln(time_ratio)^2 +
-    half_width^2)). 1 where the time has no lower bound.
+    `time_ratio` is the time at that end over the central estimate, `half_width` that of ln(price). The cost at
+    that end, relative to the central one, is time_ratio x factor = exp(± sqrt(ln(time_ratio)^2 + half_width^2)). 1
+    where the time has no lower bound.
 
     Example:
         >>> round(compute_price_factor(time_ratio=1.0, half_width=0.5, upper=True), 4)
@@ -240,19 +237,18 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     known = sorted(
         {key for key, _ in costs.assumptions} | DIRECT_KEYS.keys() | SPOT_KEYS.keys() | POWER_KEYS.keys()
     )
-    found = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
+    found, others = take_overrides(texts, {key: key for key in known})
+    for text in others:
+        key, separator, _ = text.partition("=")
         if not separator:
             raise UsageError(f"`--assume {text}` is not `key=value`", hint=f"keys: {', '.join(known)}")
-        if key not in known:
-            raise UsageError(
-                f"unknown assumption `{key}` in `--assume`",
-                hint=near_names_hint(key, known, see_all="gpuplan estimate MODEL --breakdown"),
-            )
-        found[key] = _number(value, text)
-        if key in HOURS_A_DAY and not 0 < found[key] <= HOURS_PER_DAY:
-            raise UsageError(f"`--assume {text}`: a day has 24", hint=f"try `--assume {key}=8`")
+        raise UsageError(
+            f"unknown assumption `{key}` in `--assume`",
+            hint=near_names_hint(key, known, see_all="gpuplan estimate MODEL --breakdown"),
+        )
+    for key in HOURS_A_DAY:
+        if not 0 < found.get(key, 1.0) <= HOURS_PER_DAY:
+            raise UsageError(f"`--assume {key}={found[key]:g}`: a day has 24", hint=f"try `--assume {key}=8`")
     return found
 
 
@@ -269,10 +265,14 @@ def take_overrides(texts: Iterable[str], names: Mapping[str, str]) -> tuple[dict
     taken, rest = {}, []
     for text in texts:
         key, separator, value = text.partition("=")
-        if separator and key in names:
-            taken[names[key]] = _number(value, text)
-        else:
+        if not separator or key not in names:
             rest.append(text)
+            continue
+        with suppress(ValueError):
+            taken[names[key]] = float(value)
+        if not 0 <= taken.get(names[key], -1.0) <= MAX_AMOUNT:
+            what = f"`{value}` is not a number from 0 to {MAX_AMOUNT:g}"
+            raise UsageError(f"`--assume {text}`: {what}", hint="give e.g. `boot_s=90`")
     return taken, tuple(rest)
 
 
@@ -299,16 +299,3 @@ def _count_days(as_of: str, today: date) -> int:
     from ..offers.price_history import compute_age_days
 
     return compute_age_days(as_of, today=today)
-
-
-def _number(value: str, text: str) -> float:
-    """Parse a number of at least 0."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= MAX_AMOUNT:
-        raise UsageError(
-            f"`--assume {text}`: `{value}` is not a number from 0 to {MAX_AMOUNT:g}", hint="give e.g. `boot_s=90`"
-        )
-    return number

@@ -97,9 +97,7 @@ def name_offer(offer: Offer) -> str:
 
 def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
     """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
-    if usd.high == 0 or not with_range:
-        return "free" if usd.high == 0 else currency.format_amount(usd.mid)
-    return currency.format_spread(usd.low, usd.mid, usd.high)
+    return currency.format_spread(usd.low, usd.mid, usd.high) if with_range else currency.format_amount(usd.mid)
 
 
 class DecisionWords(NamedTuple):
@@ -190,7 +188,11 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
     """Return the decision on ranked offers."""
     if question.refuses(workload):
         return Decision(lines=(workload.why_partial,), hint=PARTIAL_HINT)
-    options = _Options.of(offers, question, _leave_out_guesses(offers))
+    # Two quiet cores were 2 to 7 times slower than their datasheet predicts (CNNs; Keras on JAX): no CPU that is
+    # timed by it alone, unless that is all.
+    guessed = offers.of_runs(lambda run: getattr(run.device_estimate.step_time, "basis", "") == "datasheet", bool)
+    known = offers.takable & ~(guessed & offers.of_offers(lambda one: one.offer.accelerator == CPU, bool))
+    options = _Options.of(offers, question, known if known.any() else offers.takable)
     taken = options.take()
     words = DecisionWords(offers, currency, workload)
     if taken is None:
@@ -217,16 +219,6 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
         _explain_quota(offers, question, taken, words),
     )
     return replace(picks, lines=tuple(filter(None, lines)), needs=(needs,) if needs else ())
-
-
-def _leave_out_guesses(offers: OfferTable) -> Mask:
-    """Return a mask of the offers to choose from: no CPU timed by its datasheet alone, unless that is all.
-
-    Two quiet cores were 2 to 7 times slower than so predicted (CNNs; Keras on JAX).
-    """
-    guessed = offers.of_runs(lambda run: getattr(run.device_estimate.step_time, "basis", "") == "datasheet", bool)
-    known = offers.takable & ~(guessed & offers.of_offers(lambda one: one.offer.accelerator == CPU, bool))
-    return known if known.any() else offers.takable
 
 
 class _Options(NamedTuple):
@@ -266,10 +258,6 @@ class _Options(NamedTuple):
 
 def compute_chances(limit: float, bounds: Bounds) -> Floats:
     """Return the probability of at most a limit, log-normal on either side through 80 % intervals [-].
-
-    Args:
-        limit: Longest time or highest cost.
-        bounds: 10 %, 50 % and 90 % quantiles.
 
     Example:
         >>> import numpy as np
@@ -356,7 +344,9 @@ def _explain_nothing(options: _Options, question: Question, words: DecisionWords
         row = find_first(options.rows, column, offers.total_usd)
         if limit is not None and row is not None:
             missed.setdefault(row, f"The {name} is {words.describe(row, with_range=True)}.")
-    lines = (f"No: nothing is likely to keep {format_limits(question)}.", " ".join(missed.values()))
+    limits = [] if question.deadline_s is None else [f"a deadline of {format_duration(question.deadline_s)}"]
+    limits += [] if question.budget_usd is None else [f"a budget of ${question.budget_usd:g}"]
+    lines = (f"No: nothing is likely to keep {' and '.join(limits)}.", " ".join(missed.values()))
     return Decision(lines=lines, nearest=tuple(missed), hint="allow more time or money, or train less")
 
 
@@ -423,13 +413,3 @@ def _explain_input(taken: OfferEstimate, question: Question, workload: Workload)
     if able_per_s is None or rate is None:
         return ""
     return f"The input feeds {rate.mid:,.0f} samples/s; {device} could take {able_per_s:,.0f}."
-
-
-def format_limits(question: Question) -> str:
-    """Return deadline and budget as words: `a deadline of 2.0 h and a budget of $5`."""
-    limits = []
-    if question.deadline_s is not None:
-        limits.append(f"a deadline of {format_duration(question.deadline_s)}")
-    if question.budget_usd is not None:
-        limits.append(f"a budget of ${question.budget_usd:g}")
-    return " and ".join(limits)

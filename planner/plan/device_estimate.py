@@ -112,44 +112,29 @@ class StepBottleneck(Frozen):
 
 
 class DeviceEstimate(Frozen):
-    """Estimate of a workload on a kind and number of devices, independent of the provider.
+    """Estimate of a workload on a kind and number of devices, independent of the provider."""
 
-    Args:
-        run: Steps and global batch size.
-        step_time: Time of one step, or the reason why there is no prediction.
-        memory: Memory check of the step.
-        remedies: Measures that would make the step fit, if it does not or is tight.
-        compatibility: Note on software requirements; empty for none.
-        runs: Whether any framework build of Keras runs on the device; None if unknown.
-        sharding: What the devices hold in parts.
-        replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
-        pass_batch_size: Samples of a pass on one device; None where it is the whole batch [-].
-        accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
-        recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
-            nothing of it.
-        tokens_per_sample: Length of the sequences of a language model; None for other models [-].
-        peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
-        memory_parts: Memory of one device by part; None if it was not divided [bytes].
-        able_per_s: Samples per second that the devices could take, where the input feeds fewer; else None [1/s].
-        phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
-            longest, steps and training time are of all, and the memory is that of the largest.
-    """
-
-    run: RunLength
-    step_time: StepTime | NoPrediction
-    memory: MemoryVerdict
-    remedies: tuple[Remedy, ...] = ()
-    compatibility: str = ""
-    runs: bool | None = None
-    sharding: Sharding = Sharding.NONE
+    run: RunLength  # steps and global batch size
+    step_time: StepTime | NoPrediction  # time of one step, or the reason why there is no prediction
+    memory: MemoryVerdict  # memory check of the step
+    remedies: tuple[Remedy, ...] = ()  # measures that would make the step fit, if it does not or is tight
+    compatibility: str = ""  # note on software requirements; empty for none
+    runs: bool | None = None  # whether any framework build of Keras runs on the device; None if unknown
+    sharding: Sharding = Sharding.NONE  # what the devices hold in parts
+    # Parts into which the devices divide a batch, or batches that they work on; None if unknown [-]
     replicas: float | None = None
-    pass_batch_size: int | None = None
-    accumulation_steps: int = 1
+    pass_batch_size: int | None = None  # samples of a pass on one device; None where it is the whole batch [-]
+    accumulation_steps: int = 1  # passes for each update: these, times those of the user's optimizer [-]
+    # Whether layers recompute their activations in the backward pass, where the user's code says nothing of it
     recomputed: bool = False
-    tokens_per_sample: int | None = None
-    peak_time_s: float | None = None
+    tokens_per_sample: int | None = None  # length of the sequences of a language model; None for other models [-]
+    peak_time_s: float | None = None  # time of the products of a step at the datasheet's peak; None if unknown [s]
+    # Memory of one device by part; None if it was not divided [bytes]
     memory_parts: Mapping[str, int] | None = None
+    # Samples per second that the devices could take, where the input feeds fewer; else None [1/s]
     able_per_s: float | None = None
+    # Estimates of the phases of a run of several, in their order; empty for one. The step is that of the longest,
+    # steps and training time are of all, and the memory is that of the largest
     phases: tuple[DeviceEstimate, ...] = ()
 
     @cached_property

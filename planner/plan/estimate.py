@@ -25,9 +25,8 @@ class Crossover(Frozen):
     """A number of epochs or runs from which another alternative is the cheapest."""
 
     at: int  # the first such number [-]
-    # before, to: names of the alternatives
-    before: str
-    to: str
+    before: str  # name of the alternative until then
+    to: str  # and from then on
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `turns`."""
@@ -46,38 +45,23 @@ DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
 
 
 class Decision(Frozen):
-    """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer.
+    """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer."""
 
-    Args:
-        recommended: Offer of the least total that surely keeps deadline and budget, or else the likeliest.
-        free: Best free offer, if another is taken.
-        cheaper: Best offer of clearly less money.
-        faster: Best offer that ends clearly sooner, at a reasonable price of an hour saved.
-        lines: What to take, the alternatives, and what is to be known of them, as sentences.
-        needs: What is needed to get the recommended offer.
-        probability: That it keeps deadline and budget; None without limits [-].
-        nearest: The nearest misses if nothing keeps the limits.
-        misfit: Why the training is not planned as it is, if it fits nowhere so; empty otherwise.
-        improvements: Changes of the training that are worth their while on the recommended offer.
-        values: The values of hours in a sentence, where half or double of one would change the choice.
-        kept: All offers that keep the limits as surely as the recommended one.
-        hint: What helps where nothing is recommended; None if unknown.
-        measuring: What a measurement would make of the interval of its time; empty unless asked for and worth it.
-    """
-
-    recommended: int | None = None
-    free: int | None = None
-    cheaper: int | None = None
-    faster: int | None = None
-    lines: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    probability: float | None = None
-    nearest: tuple[int, ...] = ()
-    values: str = ""
-    kept: tuple[int, ...] = ()
+    recommended: int | None = None  # offer of least total that surely keeps the limits, or else the likeliest
+    free: int | None = None  # best free offer, if another is taken
+    cheaper: int | None = None  # best offer of clearly less money
+    faster: int | None = None  # best offer that ends clearly sooner, at a reasonable price of an hour saved
+    lines: tuple[str, ...] = ()  # what to take, the alternatives, and what is to be known of them, as sentences
+    needs: tuple[str, ...] = ()  # what is needed to get the recommended offer
+    probability: float | None = None  # that it keeps deadline and budget; None without limits [-]
+    nearest: tuple[int, ...] = ()  # the nearest misses if nothing keeps the limits
+    values: str = ""  # the values of hours in a sentence, where half or double of one would change the choice
+    kept: tuple[int, ...] = ()  # all offers that keep the limits as surely as the recommended one
+    # Changes of the training that are worth their while on the recommended offer
     improvements: tuple[Improvement, ...] = ()
-    misfit: str = ""
-    hint: str | None = None
+    misfit: str = ""  # why the training is not planned as it is, if it fits nowhere so; empty otherwise
+    hint: str | None = None  # what helps where nothing is recommended; None if unknown
+    # What a measurement would make of the interval of its time; empty unless asked for and worth it
     measuring: str = ""
 
     @property
@@ -107,38 +91,23 @@ REFERENCE_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
 class Estimate(Frozen):
-    """Time, cost and memory of a workload on every selected offer.
-
-    Args:
-        offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
-        recommendation: Positions in ``offers``.
-        decision: Decision, with positions in ``offers``.
-        options: The question as plain JSON types.
-        terms: Costs and assumptions besides the training.
-        catalog_as_of: Date of the newest price; None if unknown.
-        version: Version of gpuplan.
-        details: Details of a report as JSON; None unless requested.
-        not_billed: Items of a real bill that are not in the bills, by name.
-        unmatched: Accelerators that were asked for and have no offer.
-        takable: Positions of the offers that can be taken, in order; empty for none.
-        undominated: Those of them that no other beats in money, time and effort.
-        budget_epochs: What the budget buys; None without one, or where it is unknown.
-    """
+    """Time, cost and memory of a workload on every selected offer."""
 
     workload: Workload
+    # Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last
     offers: Sequence[OfferEstimate]
-    recommendation: Recommendation
-    decision: Decision
-    options: Mapping[str, Any]
-    terms: CostTerms
-    catalog_as_of: str | None
-    version: str
-    details: dict[str, Any] | None = None
-    not_billed: tuple[str, ...] = ()
-    unmatched: tuple[str, ...] = ()
-    takable: tuple[int, ...] = ()
-    undominated: tuple[int, ...] = ()
-    budget_epochs: BudgetEpochs | None = None
+    recommendation: Recommendation  # positions in ``offers``
+    decision: Decision  # decision, with positions in ``offers``
+    options: Mapping[str, Any]  # the question as plain JSON types
+    terms: CostTerms  # costs and assumptions besides the training
+    catalog_as_of: str | None  # date of the newest price; None if unknown
+    version: str  # version of gpuplan
+    details: dict[str, Any] | None = None  # details of a report as JSON; None unless requested
+    not_billed: tuple[str, ...] = ()  # items of a real bill that are not in the bills, by name
+    unmatched: tuple[str, ...] = ()  # accelerators that were asked for and have no offer
+    takable: tuple[int, ...] = ()  # positions of the offers that can be taken, in order; empty for none
+    undominated: tuple[int, ...] = ()  # those of them that no other beats in money, time and effort
+    budget_epochs: BudgetEpochs | None = None  # what the budget buys; None without one, or where it is unknown
 
     @property
     def taken(self) -> OfferEstimate | None:
@@ -169,9 +138,8 @@ class Estimate(Frozen):
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return the object behind `--json` and `plan.json`.
 
-        Args:
-            breakdown: Whether each offer has its itemized bill, forecast of preemptions and comparison with one
-                device. A plan has the forecasts in any case: a launch needs them.
+        With a breakdown each offer has its itemized bill, forecast of preemptions and comparison with one device.
+        A plan has the forecasts in any case: a launch needs them.
         """
         facts, spot, work = SharedFacts(), self.details is not None, self.workload
         offers = [one.entry_json(facts, breakdown=breakdown, spot=spot) for one in self.offers]
@@ -252,12 +220,11 @@ class Estimate(Frozen):
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:
         """Return a picked offer with its time and cost."""
-        reference = self._reference(index)
-        if index is None or reference is None:
+        if index is None:
             return None
         one = self.offers[index]
         return {
-            **reference,
+            **(self._reference(index) or {}),
             "accelerator": one.offer.accelerator,
             "devices": one.offer.devices,
             "train_time_s": round_floats(to_plain(one.device_estimate.train_time_s)),
@@ -294,19 +261,11 @@ class Recommendation(Frozen):
 
     Only complete machines are considered on which the step is known to fit, and which can be held for the whole
     run. Free machines are listed separately, since they are not guaranteed, unless no others were selected.
-
-    Args:
-        cheapest: Cheapest offer by the whole run, or by sample if the run's length is unknown.
-        fastest: Fastest offer by the same measure.
-        within_deadline: Cheapest offer that meets the deadline even at its upper bound.
-        within_budget: Fastest offer that stays within the budget even at its upper bound.
-        free: Fastest offer that costs nothing.
-        pareto: Pareto-optimal offers in time and cost, fastest first.
     """
 
-    cheapest: int | None = None
-    fastest: int | None = None
-    within_deadline: int | None = None
-    within_budget: int | None = None
-    free: int | None = None
-    pareto: tuple[int, ...] = ()
+    cheapest: int | None = None  # cheapest offer by the whole run, or by sample if the run's length is unknown
+    fastest: int | None = None  # fastest offer by the same measure
+    within_deadline: int | None = None  # cheapest offer that meets the deadline even at its upper bound
+    within_budget: int | None = None  # fastest offer that stays within the budget even at its upper bound
+    free: int | None = None  # fastest offer that costs nothing
+    pareto: tuple[int, ...] = ()  # pareto-optimal offers in time and cost, fastest first

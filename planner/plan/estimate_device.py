@@ -45,7 +45,7 @@ from .memory import (
 )
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator, Offer
+    from ..offers.rows import Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
     from ..workload.ops import Op
@@ -59,7 +59,6 @@ class IdentityCache(Generic[Result]):
     """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
 
     def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
@@ -112,16 +111,15 @@ PLAN_COPIES = "`--shard none` plans a copy of the model on each device"
 
 
 def predict_step_on_devices(
-    selected: OfferContext,
-    accelerator: Accelerator,
-    predictor: StepPredictor,
-    *,
-    whole: Workload,
-    each: Workload,
-    sharding: Sharding,
+    selected: OfferContext, predictor: StepPredictor, *, whole: Workload, each: Workload, sharding: Sharding
 ) -> StepTime | NoPrediction:
     """Return the step on an offer's devices: `each` is the work of one, `whole` the model at a replica's batch."""
     offer, machine, hosts = selected.offer, build_host_spec(selected.links), selected.offer.hosts
+    accelerator = selected.accelerator
+    if accelerator is None:
+        return NoPrediction(f"the catalog does not describe `{offer.accelerator}`")
+    if accelerator.kind == "tpu" and whole.backend != "jax" and "TPUStrategy" not in whole.distribution:
+        return NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
     if sharding == Sharding.NONE:
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=hosts)
     devices: float = count_replicas(offer.devices)
@@ -171,11 +169,8 @@ MOST_SHARING = 8
 class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
 
-    Args:
-        resized: Function that returns the workload at another batch size; required for strong scaling.
-        shardings: Shardings to try, of which the first that fits is taken.
-        ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
-            no changes.
+    Strong scaling needs the workload at other batch sizes (`resized`). Of the shardings, the first that fits is
+    taken; `ways` are for steps that fit under none of them.
     """
 
     def __init__(
@@ -258,27 +253,18 @@ class DeviceEstimator:
             return None
         whole, passes = fitted
         each = self._get_device_workload(whole, sharding, devices=devices)
-        peak_time_s = None
-        if accelerator is None:
-            step: StepTime | NoPrediction = NoPrediction(
-                f"the catalog does not describe `{selected.offer.accelerator}`"
-            )
-        elif part is None:
-            step = NoPrediction(
-                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices",
-                hint="name a batch that they can share: `--batch-size`, or fewer `--devices`",
-            )
-        elif (
-            accelerator.kind == "tpu" and workload.backend != "jax" and "TPUStrategy" not in workload.distribution
-        ):
-            step = NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
-        else:
-            step = predict_step_on_devices(
-                selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
-            )
+        step: StepTime | NoPrediction = NoPrediction(
+            f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices",
+            hint="name a batch that they can share: `--batch-size`, or fewer `--devices`",
+        )
+        if part is not None or accelerator is None:
+            step = predict_step_on_devices(selected, self._predictor, whole=whole, each=each, sharding=sharding)
+        peak_time_s, compatibility, runs = None, "", None
         if accelerator is not None:
             peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
+            notes = describe_failing_lstm(whole, accelerator), matrix.note(accelerator, workload.precision)
+            compatibility, runs = join_notes(*notes), matrix.runs_keras(accelerator)
         memory = _check_memory(each, selected, step)
         step = step if isinstance(step, NoPrediction) else repeat_step(step, passes)
         sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=devices)
@@ -287,12 +273,8 @@ class DeviceEstimator:
             step_time=step,
             memory=memory,
             remedies=find_remedies(each, memory, sharded=sharded),
-            compatibility=""
-            if accelerator is None
-            else join_notes(
-                describe_failing_lstm(whole, accelerator), matrix.note(accelerator, workload.precision)
-            ),
-            runs=None if accelerator is None else matrix.runs_keras(accelerator),
+            compatibility=compatibility,
+            runs=runs,
             sharding=sharding,
             replicas=_count_copies(workload, sharding, selected.offer.devices),
             pass_batch_size=whole.batch_size if passes > 1 else None,
@@ -300,9 +282,7 @@ class DeviceEstimator:
             recomputed=bool(recompute),
             tokens_per_sample=workload.tokens_per_sample,
             peak_time_s=None if peak_time_s is None else passes * peak_time_s,
-            memory_parts=list_memory_parts(
-                whole, each, sharding, devices, recomputed_bytes=memory.recomputed_bytes
-            ),
+            memory_parts=list_memory_parts(whole, each, sharding, devices, memory.recomputed_bytes),
         )
 
     def _split(self, workload: Workload, devices: float, sharding: Sharding) -> tuple[RunLength, Workload | None]:

@@ -99,12 +99,7 @@ def _with_epochs(workload: Workload, epochs: int) -> Workload:
 
 
 def _solve(price: Callable[[int], float], budget_usd: float, start: int) -> int:
-    """Return the largest number of epochs within a budget, about: cost is nearly linear in them.
-
-    Args:
-        price: Cost of a number of epochs [USD].
-        budget_usd: Highest cost [USD].
-        start: First number of epochs to price.
+    """Return the largest number of epochs within a budget, about: their `price` is nearly linear in them.
 
     Example:
         >>> _solve(lambda epochs: 1.0 + 2.5 * epochs, 100.0, 10)
@@ -137,7 +132,6 @@ def estimate_model(
 
     Args:
         model: MODEL reference, or a Keras model.
-        script_arguments: Arguments of a training script (`sys.argv`).
         detailed: Whether to add the details of a report.
         shown: Whether to add what a measurement would make of the time, which takes a fifth of a second.
         compiling: Compiler of the step for every named accelerator; None for no compilation.

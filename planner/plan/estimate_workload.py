@@ -15,93 +15,62 @@ from ..workload.capture.tracing_process import keep_models_built
 from ..workload.resize import Resizer
 from .bill import INPUT_STALLS
 from .context import build_resizer, follow_script, limit_to_one_device, trace_workload, uses_one_device
-from .cost_terms import NO_TERMS, CostTerms
 from .decision import decide, describe_misfit
 from .estimate import Estimate, Recommendation
 from .estimate_device import DeviceEstimator, FitWays, Resize
 from .improvements import find_improvements
-from .input_pipeline import InputPipeline, guess_jpeg_pipeline, list_feeds, with_input_bottleneck
+from .input_pipeline import guess_jpeg_pipeline, list_feeds
 from .memory import UNSHARDED
 from .offer_table import price_offers
-from .question import EstimateContext, Question, Selection, require_run_length
+from .question import EstimateContext, Question, require_run_length
 from .ranking import find_undominated, rank_offers, recommend
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .device_estimate import DeviceEstimate
+    from .offer_estimate import OfferEstimate
 
 
-def estimate_workload(
-    workload: Workload,
-    *,
-    selection: Selection,
-    predictor: StepPredictor,
-    question: Question,
-    terms: CostTerms = NO_TERMS,
-    resized: Callable[[int], Workload] | None = None,
-    feed: InputPipeline | None = None,
-    ways: FitWays | None = None,
-) -> Estimate:
+UNDIVIDED = "`--shard` divides a training step; inference has no gradients and no optimizer to divide"
+
+
+def estimate_in_context(context: EstimateContext, question: Question, *, ways: FitWays | None = None) -> Estimate:
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
-    Args:
-        predictor: Predictor of step times, called once for each kind and number of devices.
-        terms: Costs and assumptions besides the training; none by default.
-        resized: Function that returns the workload at another batch size; None scales the one that is known.
-        feed: Input pipeline measured by a profile; `question.feed` takes precedence.
-        ways: Smaller passes and recomputation for steps that do not fit; None to leave them as they are.
+    A context that has no other batch sizes has its one scaled. `ways` are smaller passes and recomputation for
+    steps that do not fit; None leaves them as they are.
 
     Raises:
-        UsageError: A deadline or a budget is given for a run of unknown length.
+        UsageError: A limit for a run of unknown length, or a division of what inference does not have.
     """
     from .._version import __version__
 
+    workload, terms = context.workload, context.terms
     if question.has_limits:
         require_run_length(workload, "`--budget`" if question.deadline_s is None else "`--deadline`")
-    _require_training(workload, question)
+    if workload.mode != "train" and any(one.shards_optimizer for one in question.shard or ()):
+        raise UsageError(UNDIVIDED, hint="leave out `--shard`, or use `--mode train`")
     question, one_device = follow_script(question, workload), uses_one_device(question, workload)
+    feeds = list_feeds(question.feed, workload, terms, context.feed)
+    is_known = bool(feeds) or question.feed is not None or workload.input is not None
     estimator = DeviceEstimator(
-        predictor,
+        context.predictor,
         scaling=question.scaling or "strong",
-        resized=resized or Resizer(workload),
+        resized=context.resized or Resizer(workload),
         shardings=question.shard or UNSHARDED,
         ways=ways,
     )
-    feeds = list_feeds(question.feed, workload, terms, feed)
-    is_known = bool(feeds) or question.feed is not None or workload.input is not None
-    priced = price_offers(
-        workload,
-        selection,
-        terms=terms,
-        spot=question.spot,
-        use=limit_to_one_device if one_device else None,
-        estimate_device=partial(estimator.estimate, workload),
-        feeds=feeds,
-        pictures=None if is_known else guess_jpeg_pipeline(workload, terms),
-    )
+    pictures = None if is_known else guess_jpeg_pipeline(workload, terms)
+    estimate_device, use = partial(estimator.estimate, workload), limit_to_one_device if one_device else None
+    priced = price_offers(context, question.spot, estimate_device, use=use, feeds=feeds, pictures=pictures)
     ranked = rank_offers(priced, question, one_device=one_device)
     decision = decide(ranked, question, workload=workload, currency=terms.currency)
     if decision.recommended is not None:
         taken = ranked[decision.recommended]
-        distributed = None
-        if one_device and (several := _select_several_devices(selection, taken.offer)):
-            other = replace(question, scaling="strong")
-            distributed = estimate_workload(
-                workload, selection=several, predictor=predictor, question=other, terms=terms
-            ).taken
-
-        def estimate(other: Workload, pipeline: InputPipeline | None = None) -> DeviceEstimate:
-            used = feeds if pipeline is None else (pipeline,)
-            found = estimator.estimate(other, taken.selected)
-            return with_input_bottleneck(found, taken.offer, used, taken.selected.accelerator)
-
-        improvements = find_improvements(
-            workload, taken, estimate, distributed=distributed, feed=feeds[0] if feeds else None
-        )
+        distributed = _take_several_devices(context, question, taken.offer) if one_device else None
+        improvements = find_improvements(workload, taken, estimator.estimate, distributed=distributed, feeds=feeds)
         decision = replace(decision, improvements=improvements)
     return Estimate(
         workload=workload,
@@ -110,45 +79,24 @@ def estimate_workload(
         decision=decision,
         options={**_echo(question), "fit": ways is not None},
         terms=terms,
-        catalog_as_of=selection.catalog_as_of,
+        catalog_as_of=context.selection.catalog_as_of,
         version=__version__,
         not_billed=() if is_known else (INPUT_STALLS,),
-        unmatched=selection.unmatched,
+        unmatched=context.selection.unmatched,
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
         undominated=find_undominated(ranked),
     )
 
 
-def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:
-    """Return the offers of the same provider and accelerator with several devices; None without any."""
+def _take_several_devices(context: EstimateContext, question: Question, taken: Offer) -> OfferEstimate | None:
+    """Return what a script that used all devices would take of a provider and accelerator; None for none."""
     alike = (taken.provider, taken.accelerator)
-    several = (one for one in selection.offers if one.offer.devices > 1)
+    several = (one for one in context.selection.offers if one.offer.devices > 1)
     offers = tuple(one for one in several if (one.offer.provider, one.offer.accelerator) == alike)
-    return replace(selection, offers=offers) if offers else None
-
-
-def estimate_in_context(context: EstimateContext, question: Question, *, ways: FitWays | None = None) -> Estimate:
-    """Return `estimate_workload` of a context's workload."""
-    return estimate_workload(
-        context.workload,
-        selection=context.selection,
-        predictor=context.predictor,
-        question=question,
-        terms=context.terms,
-        resized=context.resized,
-        feed=context.feed,
-        ways=ways,
-    )
-
-
-def _require_training(workload: Workload, question: Question) -> None:
-    """Raise UsageError if gradients or optimizer state are to be divided without training."""
-    divided = any(one.shards_optimizer for one in question.shard or ())
-    if workload.mode != "train" and divided:
-        raise UsageError(
-            "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
-            hint="leave out `--shard`, or use `--mode train`",
-        )
+    if not offers:
+        return None
+    other = replace(context, selection=replace(context.selection, offers=offers), resized=None, feed=None)
+    return estimate_in_context(other, replace(question, scaling="strong")).taken
 
 
 def _echo(question: Question) -> dict[str, Any]:
@@ -192,9 +140,11 @@ def prepare_fit(
     if question.shard is None and context.workload.layout is None:
         question = replace(question, shard=EVERY_SHARDING)
 
+    trace_as = partial(trace_workload, model, script_arguments=script_arguments)
+
     def trace(options: WorkloadOptions) -> tuple[Workload, Resize]:
-        workload = trace_workload(model, options=options, script_arguments=script_arguments)
-        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
+        workload = trace_as(options=options)
+        return workload, build_resizer(workload, trace_as, options)
 
     def build(resized: Resize, options: WorkloadOptions, **others: Any) -> FitWays:
         trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])

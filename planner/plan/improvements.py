@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,14 @@ from ..records import Frozen
 from ..units import format_device, format_duration
 from ..workload.ops import change_op
 from ..workload.resize import scale_workload
+from .input_pipeline import Feeds, with_input_bottleneck
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
     from ..workload.model import Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
-    from .input_pipeline import InputPipeline
     from .offer_estimate import OfferEstimate
+    from .question import OfferContext
 
 LEAST_SPEEDUP = 1.15
 MOST_SHOWN = 3
@@ -43,56 +43,43 @@ class Improvement(Frozen):
 def find_improvements(
     workload: Workload,
     taken: OfferEstimate,
-    estimate: Callable[..., DeviceEstimate],
+    estimate: Callable[[Workload, OfferContext], DeviceEstimate],
     *,
     distributed: OfferEstimate | None = None,
-    feed: InputPipeline | None = None,
+    feeds: Feeds = (),
 ) -> tuple[Improvement, ...]:
     """Return at most three changes of a training that are worth at least 15 %, the largest first.
 
-    Args:
-        estimate: Function that estimates another workload on its devices, with another input pipeline if given.
-        distributed: What would be taken of its provider and accelerator if the script used all devices.
-        feed: Input pipeline as it is; None for no limit.
+    `estimate` estimates another workload on devices; `distributed` is what would be taken of its provider and
+    accelerator if the script used all devices.
     """
-    own = taken.samples_per_s
+    own, own_s, accelerator = taken.samples_per_s, taken.run_time_s, taken.selected.accelerator
     if own is None or workload.mode != "train" or workload.further:
         return ()
-    found = [] if distributed is None else _compare_distributed(taken, distributed)
-    variants = [
-        (change, estimate(other), is_another)
-        for change, other, is_another in _list_variants(workload, taken.selected.accelerator)
-    ]
-    if feed is not None and taken.device_estimate.able_per_s is not None:
-        faster = feed.list_faster(taken.offer.vcpus or 1.0)
-        variants += [(change, estimate(workload, pipeline), False) for change, pipeline in faster]
-    for change, device, is_another in variants:
-        if device.samples_per_s is not None and not device.is_ruled_out:
-            speedup = device.samples_per_s.mid / own.mid
+    found = []
+    other_s = None if distributed is None else distributed.run_time_s
+    if distributed is not None and own_s is not None and other_s is not None:
+        device = format_device(distributed.offer.accelerator, distributed.offer.devices)
+        change = f"keras.distribution.DataParallel() on {device} ({format_duration(other_s.mid)})"
+        if (distributed.total_usd or 0.0) < (taken.total_usd or 0.0):
+            found.append(Improvement(change=change, speedup=own_s.mid / other_s.mid))
+    size, variants = LARGER * workload.batch_size, []
+    if accelerator is not None and accelerator.kind != "cpu" and workload.precision in ("float32", "tf32"):
+        dtype = "bfloat16" if accelerator.bf16_tensor_tflop_per_s else "float16"
+        variants.append((f"mixed_{dtype}", convert_to_mixed_precision(workload, dtype), feeds, False))
+    if accelerator is not None and accelerator.kind != "cpu" and not workload.compiled:
+        variants.append(("jit_compile=True", replace(workload, compiled=True), feeds, False))
+    variants.append((f"batch {size:,}", scale_workload(workload, size), feeds, True))
+    if feeds and feeds[0] is not None and taken.device_estimate.able_per_s is not None:
+        faster = feeds[0].list_faster(taken.offer.vcpus or 1.0)
+        variants += [(change, workload, (pipeline,), False) for change, pipeline in faster]
+    for change, other, used, is_another in variants:
+        limited = with_input_bottleneck(estimate(other, taken.selected), taken.offer, used, accelerator)
+        if limited.samples_per_s is not None and not limited.is_ruled_out:
+            speedup = limited.samples_per_s.mid / own.mid
             found.append(Improvement(change=change, speedup=speedup, another_training=is_another))
     worth = sorted((one for one in found if one.speedup >= LEAST_SPEEDUP), key=lambda one: -one.speedup)
     return tuple(worth[:MOST_SHOWN])
-
-
-def _compare_distributed(taken: OfferEstimate, other: OfferEstimate) -> list[Improvement]:
-    """Return what distributing a script gives, if its total is less."""
-    own_s, other_s = taken.run_time_s, other.run_time_s
-    if own_s is None or other_s is None or (other.total_usd or 0.0) >= (taken.total_usd or 0.0):
-        return []
-    device = format_device(other.offer.accelerator, other.offer.devices)
-    change = f"keras.distribution.DataParallel() on {device} ({format_duration(other_s.mid)})"
-    return [Improvement(change=change, speedup=own_s.mid / other_s.mid)]
-
-
-def _list_variants(workload: Workload, accelerator: Accelerator | None) -> Iterator[tuple[str, Workload, bool]]:
-    """Yield changes with the workload that each leads to, and whether that is another training."""
-    if accelerator is not None and accelerator.kind != "cpu" and workload.precision in ("float32", "tf32"):
-        dtype = "bfloat16" if accelerator.bf16_tensor_tflop_per_s else "float16"
-        yield f"mixed_{dtype}", convert_to_mixed_precision(workload, dtype), False
-    if accelerator is not None and accelerator.kind != "cpu" and not workload.compiled:
-        yield "jit_compile=True", replace(workload, compiled=True), False
-    size = LARGER * workload.batch_size
-    yield f"batch {size:,}", scale_workload(workload, size), True
 
 
 def convert_to_mixed_precision(workload: Workload, dtype: str) -> Workload:

@@ -49,12 +49,10 @@ class InputPipeline(Frozen):
     data_gb: float | None = None  # stored size of all samples; None if unknown [GB]
     array_mb: float = 0.0  # size of a sample as transferred to the devices [MB]
     most_vcpus: float | None = None  # number of vCPUs of a machine that the pipeline can use; None for all [-]
-    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no such limit
-    # [1/s]
+    # Rate of a host that more vCPUs do not raise, by its workers and what they wait for; None for no limit [1/s]
     most_per_s: float | None = None
     measured: InputRate | None = None  # what was measured on this machine; None for a stated rate
-    # Provider of the machine whose measured step times include the wait; None for no machine
-    measured_on: str | None = None
+    measured_on: str | None = None  # provider of the machine whose step times include the wait; None for none
 
     def vcpus(self, offer: Offer) -> float | None:
         """Return the number of an offer's vCPUs that prepare samples, or None if unknown [-]."""
@@ -96,13 +94,6 @@ class InputPipeline(Frozen):
             return low, usual, high
         most = self.most_per_s * offer.hosts
         return min(low, most / OTHER_HOSTS), min(usual, most), min(high, most * OTHER_HOSTS)
-
-    def compute_busy_s(self, offer: Offer, samples: float) -> float:
-        """Return the time of all cores that preparing samples takes on a machine that computes with them [s]."""
-        vcpus = self.vcpus(offer)
-        if self.measured is None or vcpus is None:
-            return 0.0
-        return samples / ((offer.vcpus or vcpus) * self.per_vcpu[1])
 
     def list_faster(self, vcpus: float) -> Iterator[tuple[str, InputPipeline]]:
         """Yield changes of the script that use more of a machine's vCPUs, with the pipeline that each leads to."""
@@ -265,8 +256,9 @@ def with_input_bottleneck(
     if min(rates) <= 0:
         return projection
     samples = projection.run.global_batch_size
-    is_shared = accelerator is not None and accelerator.kind == "cpu"
-    busy_s = feed.compute_busy_s(offer, samples) if is_shared else 0.0
+    busy_s, vcpus = 0.0, feed.vcpus(offer)
+    if accelerator is not None and accelerator.kind == "cpu" and feed.measured is not None and vcpus is not None:
+        busy_s = samples / ((offer.vcpus or vcpus) * feed.per_vcpu[1])
     slow, usual, fast = (samples / rate for rate in rates)
     own = step.time_s
     time_s = Interval(
@@ -285,12 +277,13 @@ def with_input_bottleneck(
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     """Return the pipeline that the last profile of the workload timed, but on its own machine; None for none."""
+    timed = [(m, m.loading) for m in measurements if m.loading is not None]
+    if not timed:
+        return None
     from ..predict.from_profile.predictor import is_same_work
 
-    fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
-    if not fitting or fitting[-1].loading is None:
-        return None
-    found = build_input_pipeline(fitting[-1].loading)
-    if found is None:
-        return None
-    return replace(found, because=f"{found.because}: {fitting[-1].source}", measured_on=PROVIDER)
+    for one, loading in reversed(timed):
+        if is_same_work(one.workload, workload):
+            found = build_input_pipeline(loading)
+            return found and replace(found, because=f"{found.because}: {one.source}", measured_on=PROVIDER)
+    return None

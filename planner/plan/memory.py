@@ -38,8 +38,7 @@ class MemoryVerdict(Frozen):
     needed_bytes: int  # memory of the step and the framework [bytes]
     available_bytes: int | None  # usable memory of one device; None if unknown [bytes]
     fits: bool | None  # whether the step fits; None if the device's memory is unknown
-    # Largest number of samples per device that fits, 0 for none; None if unknown [-]
-    largest_batch_size: int | None
+    largest_batch_size: int | None  # most samples per device that fit, 0 for none; None if unknown [-]
     stated: bool = False  # whether the result comes from the accelerator's compiler
     recomputed_bytes: int = 0  # size of the values that XLA recomputes to stay below its limit [bytes]
     setting: str = ""  # setting of the run without which the step does not fit, as a sentence; empty for none
@@ -77,14 +76,9 @@ def memory_verdict(
 ) -> MemoryVerdict:
     """Check whether a step fits at its batch size, and find the largest one that does.
 
-    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
-    an upper bound for scratch space of constant size.
-
-    Args:
-        fixed_bytes: Memory that does not depend on the batch size [bytes].
-        batch_bytes: Memory that grows with the batch size, at ``batch_size`` samples per device [bytes].
-        available_bytes: Usable memory of one device; None if unknown [bytes].
-        recomputed_bytes: Part of ``batch_bytes`` that XLA recomputes to stay below its limit [bytes].
+    `batch_bytes`, of which XLA recomputes a part to stay below its limit, is assumed to grow linearly with the
+    batch size: exact for activations saved for the backward pass, an upper bound for scratch space of constant
+    size.
     """
     fixed = fixed_bytes + FRAMEWORK_RESERVE_BYTES
     needed = fixed + batch_bytes - recomputed_bytes
@@ -223,11 +217,6 @@ def list_divisors(number: int) -> list[int]:
 def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, recomputed: bool) -> str:
     """Return the changes of a script with which its step fits, as a sentence; empty for none.
 
-    Args:
-        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
-        accumulation_steps: Passes for each update [-].
-        recomputed: Whether layers recompute their activations.
-
     Example:
         >>> describe_changes(micro_batch_size=2, accumulation_steps=4, recomputed=False)
         'fits if the script has batches of 2 a device, with `gradient_accumulation_steps=4` of the optimizer'
@@ -270,10 +259,7 @@ class DeviceMemory(Frozen):
 def compute_in_flight_bytes(layer_bytes: Sequence[int], *, others_bytes: int, sent_share: float = 1.0) -> int:
     """Return the size of the largest layers that are in flight at a time, at most what other devices hold [bytes].
 
-    Args:
-        layer_bytes: Size of every layer; empty if unknown, which counts all layers as in flight [bytes].
-        others_bytes: Size of the shards held by other devices [bytes].
-        sent_share: Size of a layer as sent, of that of its variables [-].
+    Unknown layers are all counted as in flight. `sent_share` is the size of a layer as sent over its own [-].
 
     Example:
         >>> compute_in_flight_bytes((10, 40, 20), others_bytes=1000)
@@ -450,7 +436,7 @@ def find_sharding_remedy(
 
 
 def list_memory_parts(
-    workload: Workload, each: Workload, sharding: Sharding, devices: int, *, recomputed_bytes: int = 0
+    workload: Workload, each: Workload, sharding: Sharding, devices: int, recomputed_bytes: int = 0
 ) -> dict[str, int]:
     """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes]."""
     found, memory = compute_device_memory(workload, sharding, devices), each.memory

@@ -65,8 +65,8 @@ def nano_text(nano: int) -> str:
         >>> nano_text(1_500_000_000), nano_text(-1)
         ('1.500000000', '-0.000000001')
     """
-    sign, whole = ("-", -nano) if nano < 0 else ("", nano)
-    return f"{sign}{whole // NANO}.{whole % NANO:09d}"
+    digits = f"{abs(nano):010d}"
+    return f"{'-' if nano < 0 else ''}{digits[:-9]}.{digits[-9:]}"
 
 
 def usd_of(nano: int) -> Decimal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ..estimate_document import SharedFacts, leave_out_unsaid
 from ..records import Frozen, round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
-from .bill import Bill
-from .device_estimate import DeviceEstimate
+from .bill import Bill, UnpricedRun
 from .money import compute_price_nano, compute_rental_nano, nano_text
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
     from .comparison import Market, ScalingEfficiency
-    from .preemption import PreemptionForecast
     from .question import OfferContext
 
 
@@ -31,43 +27,30 @@ OFFER_KEYS = (
 _get_offer_values = attrgetter(*OFFER_KEYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferEstimate:
-    """Estimate on one offer.
+class OfferEstimate(UnpricedRun):
+    """Estimate on one offer."""
 
-    Args:
-        offer: Row of the catalog.
-        selected: The row with its device and session limit.
-        device_estimate: Estimate shared by all offers of the same devices.
-        timeline: Timeline of the run; None if the step time is unknown.
-        bill: Itemized bill; None if the price or the run's time is unknown.
-        unbilled: Items of a real bill whose price is unknown.
-        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
-        market: Comparisons with the other offers.
-        own_h: The user's hours; 0 if the run's time is unknown [h].
-        total_usd: What decides: money, the user's hours and the wait at their values; None if unknown [USD].
-        serving: Serving estimate; None for training.
-    """
-
-    offer: Offer
-    selected: OfferContext
-    device_estimate: DeviceEstimate
-    timeline: Timeline | None
-    bill: Bill | None
-    unbilled: tuple[str, ...]
-    preemption_forecast: PreemptionForecast | None
-    market: Market = field(repr=False, compare=False)
-    own_h: float = 0.0
+    offer: Offer  # row of the catalog
+    selected: OfferContext  # the row with its device and session limit
+    bill: Bill | None  # itemized bill; None if the price or the run's time is unknown
+    market: Market  # comparisons with the other offers
+    # What decides: money, the user's hours and the wait at their values; None if unknown [USD]
     total_usd: float | None = None
-    serving: ServingEstimate | None = None
+    serving: ServingEstimate | None = None  # serving estimate; None for training
 
     @property
-    def nano_per_1000_steps(self) -> int | None:
-        """Central cost of 1,000 steps, without minimum charges; None if unknown [1e-9 USD]."""
+    def unbilled(self) -> tuple[str, ...]:
+        """Items of a real bill whose price is unknown."""
+        return self.fees.unknown
+
+    @property
+    def usd_per_1000_steps(self) -> str | None:
+        """Central cost of 1,000 steps, without minimum charges, as text; None if unknown [USD]."""
         step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
-        return compute_rental_nano(duration_s=1000 * step_time_s.mid, price_nano=compute_price_nano(price))
+        price_nano = compute_price_nano(price)
+        return nano_text(compute_rental_nano(duration_s=1000 * step_time_s.mid, price_nano=price_nano))
 
     @property
     def samples_per_s(self) -> Interval | None:
@@ -148,7 +131,7 @@ class OfferEstimate:
             **shared,
             **self._run_json(Interval.to_json),
             **(self._breakdown_json() if breakdown else {}),
-            "usd_per_1000_steps": self._format_1000_steps(),
+            "usd_per_1000_steps": self.usd_per_1000_steps,
             "notes": list(self.notes) if breakdown else [*shared["notes"], *self._list_own_notes()],
         }
 
@@ -201,12 +184,8 @@ class OfferEstimate:
             "bill": [line.to_json() for line in self.bill.lines] if self.bill else [],
             "spot": self._spot_json(),
             "scaling": to_plain(self.scaling),
-            "usd_per_1000_steps": self._format_1000_steps(),
+            "usd_per_1000_steps": self.usd_per_1000_steps,
         }
-
-    def _format_1000_steps(self) -> str | None:
-        nano = self.nano_per_1000_steps
-        return None if nano is None else nano_text(nano)
 
     def _spot_json(self) -> dict[str, Any] | None:
         price, forecast = self.offer.usd_per_hour, self.preemption_forecast
@@ -233,10 +212,6 @@ class ServingEstimate(Frozen):
 
 def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return the cost of a million samples or tokens on a fully used machine: 1e6 / rate / 3600 x price [USD].
-
-    Args:
-        per_s: Throughput in training or inference [1/s].
-        usd_per_hour: Price of the machine [USD/h].
 
     Example:
         >>> usd_per_million(per_s=1000.0, usd_per_hour=Decimal("0.36"))

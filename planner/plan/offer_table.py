@@ -26,16 +26,13 @@ if TYPE_CHECKING:
     from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import CostTerms
-    from .question import OfferContext, Selection
+    from .question import EstimateContext, OfferContext, Selection
 
 
 class OfferTable(Sequence[OfferEstimate]):
-    """Offers in order: many rows with different prices that share a few runs.
+    """Offers in order: many rows with different prices that share a few runs, of which `run_of` names each row's.
 
-    Args:
-        runs: Unpriced run on each machine kind and purchase option.
-        run_of: Index in `runs` of each row.
-        price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
+    Hourly prices are Python integers, None if unknown [1e-9 USD/h].
     """
 
     # Columns that ranking adds; takable: to be had, complete, and runs the work in a known time at a known price
@@ -78,14 +75,10 @@ class OfferTable(Sequence[OfferEstimate]):
     def _build_row(self, row: int) -> OfferEstimate:
         context, run, total_usd = self.contexts[row], self.runs[self.run_of[row]], float(self.total_usd[row])
         return OfferEstimate(
+            **vars(run),
             offer=context.offer,
             selected=context,
-            device_estimate=run.device_estimate,
-            timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
-            unbilled=run.fees.unknown,
-            preemption_forecast=run.preemption_forecast,
-            own_h=run.own_h,
+            bill=run.price(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
             total_usd=None if math.isnan(total_usd) else total_usd,
             market=self._market,
         )
@@ -236,8 +229,10 @@ class Pricer:
 
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer, place, access = selected.offer, selected.place, build_access(selected, self.terms)
-        access = self._access.setdefault(access, access)  # one object for offers of equal terms
+        offer, place = selected.offer, selected.place
+        access = self._access.get((place, selected.limits))  # one object for offers of equal terms
+        if access is None:
+            access = self._access[place, selected.limits] = build_access(selected, self.terms)
         train_time_s, forecast = device_estimate.train_time_s, None
         if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
             forecast = self._forecaster.forecast(offer, train_time_s)
@@ -253,31 +248,34 @@ class Pricer:
                 cost_basis = CostBasis(timeline, fees, access=access, runs=self.runs)
                 machine_h = self.runs * timeline.total_s.mid / SECONDS_PER_HOUR
                 own_h = access.own_hours(sessions=timeline.sessions, machine_h=machine_h)
-            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees, own_h)
+            run = self._runs[key] = UnpricedRun(
+                device_estimate=device_estimate,
+                timeline=timeline,
+                cost_basis=cost_basis,
+                preemption_forecast=forecast,
+                fees=fees,
+                own_h=own_h,
+            )
         return run
 
 
 def price_offers(
-    workload: Workload,
-    selection: Selection,
-    *,
-    terms: CostTerms,
+    context: EstimateContext,
     spot: SpotTerms,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
-    use: Callable[[OfferContext], OfferContext] | None = None,
-    feeds: Feeds = (),
-    pictures: InputPipeline | None = None,
+    *,
+    use: Callable[[OfferContext], OfferContext] | None,
+    feeds: Feeds,
+    pictures: InputPipeline | None,
 ) -> OfferTable:
-    """Return every offer of a selection with its price, in order.
+    """Return every offer of a context with its price, in order.
 
-    Args:
-        estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
-        use: Function that returns the part of a machine that the work uses; None for all of it.
-        feeds: Input pipeline of each phase, or one for all; empty for no limit.
-        pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
+    `estimate_device` is called once per kind and number of devices. `use` returns the part of a machine that the
+    work uses. `pictures` is an assumed pipeline, if the user described no input and it looks like images.
     """
     import numpy as np
 
+    workload, terms, selection = context.workload, context.terms, context.selection
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     devices: dict[object, DeviceEstimate] = {}
     machines: dict[object, DeviceEstimate] = {}
@@ -292,12 +290,15 @@ def price_offers(
             machine = kind[0]
             if machine not in machines:
                 used = selected if use is None else use(selected)
-                key = _build_device_key(used)
+                offer, accelerator = used.offer, used.accelerator
+                key: object = (offer.provider, offer.instance_type)  # a CPU computes with its whole machine
+                if accelerator is not None and accelerator.kind != "cpu" and offer.provider != "local":
+                    key = (accelerator.name, offer.devices, offer.hosts, build_host_spec(used.links))
                 if key not in devices:
                     devices[key] = estimate_device(used)
                 machines[machine] = devices[key]
                 if feeds:
-                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feeds, used.accelerator)
+                    machines[machine] = with_input_bottleneck(devices[key], offer, feeds, accelerator)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
@@ -316,11 +317,3 @@ def build_preemption_forecaster(
     memory = workload.memory
     state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
     return PreemptionForecaster(facts=selection.spot, state_bytes=state_bytes, terms=spot)
-
-
-def _build_device_key(selected: OfferContext) -> object:
-    """Return the cache key of a device estimate: the devices, or the machine where the CPU computes."""
-    offer, accelerator = selected.offer, selected.accelerator
-    if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
-        return (offer.provider, offer.instance_type)
-    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))

@@ -69,16 +69,12 @@ class Lifetimes(Frozen):
 
 
 def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
-    """Return the 90th percentile of a run's time [s].
+    """Return the 90th percentile of a run's time, of which mean and variance are those over all runs [s].
 
-    A run is never preempted with probability p and then takes the undisturbed time. Otherwise the additional time
-    is assumed to be gamma-distributed with the moments that follow from those of all runs; its quantile at
-    1 - 0.1 / (1 - p) follows E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
-
-    Args:
-        undisturbed_s: Time of a run without preemptions [s].
-        mean_s, variance_s2: Mean and variance over all runs [s], [s^2].
-        undisturbed: Probability p that a run is never preempted [-].
+    A run is never preempted with probability p (`undisturbed`) and then takes the undisturbed time. Otherwise the
+    additional time is assumed to be gamma-distributed with the moments that follow from those of all runs; its
+    quantile at 1 - 0.1 / (1 - p), relative to the mean, is (1 - 1 / (9 k) + z / (3 sqrt(k)))^3 with shape k and
+    normal quantile z, for k > 1: E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
     """
     disturbed = 1.0 - undisturbed
     if disturbed <= 0.1 or not math.isfinite(mean_s):
@@ -86,20 +82,13 @@ def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, un
     extra_s = (mean_s - undisturbed_s) / disturbed
     square_s2 = (variance_s2 + (mean_s - undisturbed_s) ** 2) / disturbed
     spread_s2 = max(square_s2 - extra_s**2, 1e-12 * extra_s**2)
-    shape = extra_s**2 / spread_s2
-    return undisturbed_s + extra_s * _gamma_quantile(shape, 1.0 - 0.1 / disturbed)
-
-
-def _gamma_quantile(shape: float, probability: float) -> float:
-    """Return a quantile of the gamma distribution with mean 1 [-].
-
-    Wilson and Hilferty: (1 - 1 / (9 k) + z / (3 sqrt(k)))^3 with shape k and normal quantile z, for k > 1.
-    """
+    shape, probability = extra_s**2 / spread_s2, 1.0 - 0.1 / disturbed
     if shape <= 1.0:  # the cube-root form is inaccurate here; scaled exponential quantile instead
-        return -math.log(1.0 - probability) * math.pow(shape, 0.5 * (1.0 - shape))
-    z = _NORMAL.inv_cdf(probability)
-    root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))
-    return math.pow(max(0.0, root), 3.0)
+        quantile = -math.log(1.0 - probability) * math.pow(shape, 0.5 * (1.0 - shape))
+    else:
+        root = 1.0 - 1.0 / (9.0 * shape) + _NORMAL.inv_cdf(probability) / (3.0 * math.sqrt(shape))
+        quantile = math.pow(max(0.0, root), 3.0)
+    return undisturbed_s + extra_s * quantile
 
 
 # Beyond this number of segments, mean and variance are extrapolated linearly (elementary renewal theorem).
@@ -124,12 +113,10 @@ class SegmentedRun(Frozen):
 class RunMoments(NamedTuple):
     """Mean and variance of a run's billed time (on machines) and wall time (waits included)."""
 
-    # billed_s, billed_s2: mean and variance of the billed time [s], [s^2]
-    billed_s: float
-    billed_s2: float
-    # wall_s, wall_s2: mean and variance of the wall time [s], [s^2]
-    wall_s: float
-    wall_s2: float
+    billed_s: float  # mean billed time [s]
+    billed_s2: float  # its variance [s^2]
+    wall_s: float  # mean wall time [s]
+    wall_s2: float  # its variance [s^2]
     preemptions: float  # expected number of preemptions [-]
     undisturbed: float  # probability that the run is never preempted [-]
 
@@ -144,10 +131,6 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
     Computer Systems 22 (2006) 303-312, doi:10.1016/j.future.2004.11.016, eq. 37; its first term is J. W. Young's
     sqrt(2 d M), Communications of the ACM 17 (1974) 530-531. Valid for d < 2 M; otherwise no interval helps, and
     M is returned.
-
-    Args:
-        save_s: One checkpoint [s].
-        mean_life_s: Mean lifetime of a machine [s].
 
     Example:
         >>> round(checkpoint_interval_s(save_s=300.0, mean_life_s=24 * 3600.0) / 60)
@@ -343,11 +326,6 @@ class PreemptionForecast(Frozen):
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
 
     @cached_property
-    def billed_p90_s(self) -> float:
-        """90th percentile of the billed time [s]."""
-        return self._compute_p90_s(self.moments.billed_s, self.moments.billed_s2)
-
-    @cached_property
     def wall_p90_s(self) -> float:
         """90th percentile of the wall time [s]."""
         return self._compute_p90_s(self.moments.wall_s, self.moments.wall_s2)
@@ -371,8 +349,8 @@ class PreemptionForecast(Frozen):
         cost_usd = None
         if usd_per_hour is not None:
             price = usd_per_hour / SECONDS_PER_HOUR
-            ends_s = {"expected": moments.billed_s, "p90": self.billed_p90_s}
-            cost_usd = {name: f"{time_s * price:.9f}" for name, time_s in ends_s.items()}
+            p90_s = self._compute_p90_s(moments.billed_s, moments.billed_s2)
+            cost_usd = {"expected": f"{moments.billed_s * price:.9f}", "p90": f"{p90_s * price:.9f}"}
         return {
             "hours_to_preemption": hazard.up_hours,
             "median_hours_to_preemption": hazard.median_up_hours,

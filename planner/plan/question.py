@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -39,11 +40,7 @@ CODE_LENGTH = 2
 
 
 def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
-    """Return the countries of jurisdictions or country codes.
-
-    Args:
-        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
-        known: Countries with offers of machines.
+    """Return the countries of jurisdictions or ISO 3166-1 codes, in any case; `known` ones have machines.
 
     Raises:
         UsageError: A name that is neither, or a country without machines.
@@ -113,8 +110,7 @@ class Filters(Frozen):
     """
 
     accelerators: tuple[str, ...] = ()  # names or aliases of accelerators or families
-    # providers, regions: names as in the catalog
-    providers: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()  # names as in the catalog
     regions: tuple[str, ...] = ()
     purchase: Literal["on-demand", "spot", "any"] = "any"  # purchase option: on demand, spot, or any
     devices: tuple[float, ...] = ()  # numbers of GPUs or TPU chips of one machine [-]
@@ -224,7 +220,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         chosen = tuple(o for o in chosen if o.status not in UNAVAILABLE or o.accelerator not in left)
     if filters.residency:
         chosen = _residents(chosen, filters.residency, catalog)
-    describe = _describer(catalog)
+    describe = _describer(catalog, chosen)
     if filters.hosts != (1,):
         chosen = expand_hosts(chosen, filters.hosts, own=None if own is None else own.offer)
     had = {offer.accelerator for offer in chosen}
@@ -244,11 +240,12 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
     regions = catalog.costs.regions
     countries = resolve_countries(names, known={region.country for region in regions.values()})
 
-    def resides(offer: Offer) -> bool:
-        region = regions.get((offer.provider, offer.region))
-        return offer.provider in OWNED or (region is not None and region.country in countries)
-
-    left = tuple(offer for offer in offers if resides(offer))
+    left = tuple(
+        offer
+        for offer in offers
+        if offer.provider in OWNED
+        or ((region := regions.get((offer.provider, offer.region))) and region.country in countries)
+    )
     if not left:
         raise NoAnswerError(
             f"no offer is left after `--residency {' '.join(names)}`", hint="leave it out, or add countries"
@@ -256,7 +253,7 @@ def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) 
     return left
 
 
-def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
+def _describer(catalog: Catalog, offers: Sequence[Offer]) -> Callable[[Offer], OfferContext]:
     """Return a function that finds an offer's device, limits and availability, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
@@ -265,6 +262,10 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[tuple[str, str], OfferContext] = {}
     rules: dict[tuple[str, str, str], list[AvailabilityRule]] = {}
+    likely = {  # matching all rules with all machines takes as long as reading the offers
+        provider: [rule for rule in catalog.availability if re.fullmatch(rule.provider, provider)]
+        for provider in {offer.provider for offer in offers}
+    }
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
@@ -274,7 +275,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
             limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
             known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
         if (kind := (*machine, offer.purchase)) not in rules:
-            rules[kind] = [rule for rule in catalog.availability if rule.matches(offer)]
+            rules[kind] = [rule for rule in likely[offer.provider] if rule.matches(offer)]
         found = (rule for rule in rules[kind] if not rule.regions or offer.region in rule.regions)
         return OfferContext(offer, *known[machine][1:5], None, next(found, None))
 
@@ -299,8 +300,7 @@ class Question(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)  # properties of spot machines stated by the user
     # Input pipeline: `none`, `arrays`, `jpeg` or samples per second of one vCPU; None: as measured
     feed: str | None = None
-    # Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what the script
-    # says
+    # Weak scaling (each device keeps the batch) or strong (devices share it); None for what the script says
     scaling: ScalingMode | None = None
     # Shardings to try on several devices, of which the first that fits is taken; None for what the script says
     shard: tuple[Sharding, ...] | None = None
@@ -336,8 +336,7 @@ class EstimateContext(Frozen):
     predictor: StepPredictor
     catalog: Catalog
     terms: CostTerms  # costs and assumptions besides the training
-    # Function that returns the workload at another batch size; None if unavailable
-    resized: Callable[[int], Workload] | None = None
+    resized: Callable[[int], Workload] | None = None  # the workload at another batch size; None if unavailable
     feed: InputPipeline | None = None  # input pipeline measured by a profile; None for no limit
 
 

@@ -29,16 +29,10 @@ def compute_total_usd(
 ) -> Any:
     """Return what decides between offers: money, the user's hours and the wait, for numbers or columns [USD].
 
-    Args:
-        money_usd: Amount paid [USD].
-        own_h: The user's hours: setting up, and watching a session [h].
-        wall_h: Time from boot to results [h].
-        hour_value_usd: Value of an hour of the user's time [USD/h].
-        wait_value_usd: Value of an hour of waiting [USD/h].
-        aged_share: Allowance for a price that is too old to decide alone: the upper end of what it may be today,
-            so that a fresher price within that range wins [-].
-
-    Each term grows with one quantity only, so that the least total is never worse in all of them.
+    `own_h` are for setting up and watching a session, `wall_h` from boot to results; values of hours in USD/h.
+    `aged_share` is the allowance for a price that is too old to decide alone: the upper end of what it may be
+    today, so that a fresher price within that range wins [-]. Each term grows with one quantity only, so that the
+    least total is never worse in all of them.
 
     Example:
         >>> compute_total_usd(money_usd=1.0, own_h=0.5, wall_h=2.0, hour_value_usd=20.0, wait_value_usd=3.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -39,9 +39,6 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 def parse_duration_s(text: str, *, flag: str = "") -> float:
     """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
-    Args:
-        flag: Flag named in the error message.
-
     Example:
         >>> parse_duration_s("1h30m"), parse_duration_s("2 days")
         (5400.0, 172800.0)
@@ -60,12 +57,16 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     return duration_s
 
 
-def parse_seconds_until(text: str, *, now: datetime) -> float:
-    """Return the time until a point in time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
+def _parse_deadline_s(deadline: str | float | None) -> float | None:
+    if isinstance(deadline, str):
+        if ":" in deadline:
+            return parse_seconds_until(deadline, now=datetime.now())
+        return parse_duration_s(deadline, flag="--deadline")
+    return deadline
 
-    Args:
-        text: Weekday and time, time (of today or tomorrow), or date and time; in local time.
-        now: Current local time.
+
+def parse_seconds_until(text: str, *, now: datetime) -> float:
+    """Return the time until a point in local time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
     Raises:
         UsageError: An invalid or past point in time.
@@ -137,7 +138,6 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
         UsageError: An invalid setting, limit or number of devices.
     """
     from ..offers.catalog import load_user_catalog
-    from ..offers.user_prices import OWN_PROVIDER, build_own_machine
 
     options = build_workload_options(request)
     flags = {"providers": tuple(request.providers), "regions": tuple(request.regions), "quota": request.quota}
@@ -146,35 +146,21 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
     catalog = load_user_catalog(settings)
     spot, texts = take_overrides(request.list_pairs("assume"), SPOT_KEYS)
     power, texts = take_overrides(texts, POWER_KEYS)
-    accelerators, providers = tuple(request.accelerators), settings.providers
-    if request.own is not None:
-        card = catalog.accelerators[catalog.names.resolve(request.own)]
-        owned = build_own_machine(card, devices=next(iter(request.devices), 1.0), **power)
-        catalog = replace(catalog, machines=(owned,))
-        is_alone = not (request.accelerators or request.providers)
-        accelerators = (*accelerators, owned.accelerator) if accelerators or is_alone else ()
-        providers = (*request.providers, OWN_PROVIDER) if request.providers or is_alone else providers
     filters = Filters(
-        accelerators=accelerators,
-        providers=providers,
+        accelerators=tuple(request.accelerators),
+        providers=settings.providers,
         regions=settings.regions,
         purchase=request.purchase,
         devices=tuple(request.devices),
         residency=tuple(request.residency),
         hosts=tuple(request.hosts) or (1,),
     )
-    deadline = request.deadline
-    if isinstance(deadline, str):
-        is_moment = ":" in deadline
-        deadline = (
-            parse_seconds_until(deadline, now=datetime.now())
-            if is_moment
-            else parse_duration_s(deadline, flag="--deadline")
-        )
+    if request.own is not None:
+        filters, catalog = _add_own_machine(request.own, request, filters, catalog, power)
     question = Question(
         filters=filters,
         sort=request.sort,
-        deadline_s=deadline,
+        deadline_s=_parse_deadline_s(request.deadline),
         budget_usd=request.budget,
         feed=request.feed,
         scaling=request.scaling,
@@ -189,6 +175,22 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
     return ResolvedRequest(
         request=request, question=question, options=options, catalog=catalog, terms=terms, settings=settings
     )
+
+
+def _add_own_machine(
+    name: str, request: EstimateRequest, filters: Filters, catalog: Catalog, power: Mapping[str, float]
+) -> tuple[Filters, Catalog]:
+    """Return the filters and the catalog with a machine that the user has; alone where nothing else is named."""
+    from ..offers.user_prices import OWN_PROVIDER, build_own_machine
+
+    card = catalog.accelerators[catalog.names.resolve(name)]
+    owned = build_own_machine(card, devices=next(iter(request.devices), 1.0), **power)
+    is_alone = not (request.accelerators or request.providers)
+    if request.accelerators or is_alone:
+        filters = replace(filters, accelerators=(*filters.accelerators, owned.accelerator))
+    if request.providers or is_alone:
+        filters = replace(filters, providers=(*request.providers, OWN_PROVIDER))
+    return filters, replace(catalog, machines=(owned,))
 
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:

@@ -27,16 +27,14 @@ NOWHERE = "fits on no offer with a known time and price"
 
 
 class SweepTrial(Frozen):
-    """One batch size and precision with its estimate, and the offer that is taken."""
+    """The estimate at one batch size and precision, and the offer that is taken."""
 
-    batch_size: int
-    precision: str
     estimate: Estimate
     taken: OfferEstimate
 
     def list_points(self) -> list[tuple[float, float, dict[str, Any]]]:
         """Return time [s], cost [USD] and entry of `points[]` of the picks and the Pareto-optimal offers."""
-        estimate, found = self.estimate, self.estimate.recommendation
+        estimate, found, workload = self.estimate, self.estimate.recommendation, self.estimate.workload
         rows = dict.fromkeys((*estimate.decision.roles(), *found.pareto, found.free))
         offers = [estimate.offers[row] for row in rows if row is not None]
         return [
@@ -44,9 +42,9 @@ class SweepTrial(Frozen):
                 one.run_time_s.mid,
                 one.bill.usd.mid,
                 {
-                    "batch_size": self.batch_size,
+                    "batch_size": workload.batch_size,
                     "global_batch_size": one.device_estimate.run.global_batch_size,
-                    "precision": self.precision,
+                    "precision": workload.precision,
                     **one.offer.identity,
                     "run_time_s": to_plain(one.run_time_s),
                     "cost_usd": one.bill.total_json(),
@@ -65,8 +63,7 @@ class SweepResult(Frozen):
 
     context: EstimateContext  # workload as stated by the user, and terms
     trials: tuple[SweepTrial, ...]  # what is taken for each batch size and precision, the least total first
-    # Batch sizes and precisions for which nothing can be taken, with the reason
-    failed: tuple[tuple[int, str, str], ...]
+    failed: tuple[tuple[int, str, str], ...]  # batch sizes and precisions without an offer, with the reason
 
     @property
     def time_s(self) -> Interval:
@@ -95,8 +92,7 @@ class SweepResult(Frozen):
             "model": self.context.workload.model,
             "trials": [
                 {
-                    "batch_size": one.batch_size,
-                    "precision": one.precision,
+                    **{key: getattr(one.estimate.workload, key) for key in ("batch_size", "precision")},
                     "decision": one.estimate.decision_json(),
                 }
                 for one in self.trials
@@ -133,8 +129,7 @@ def sweep(
         if (taken := estimate.taken) is None or taken.timeline is None:
             failed.append((batch_size, precision, NOWHERE))
             continue
-        size, dtype = workload.batch_size, workload.precision
-        trials.append(SweepTrial(batch_size=size, precision=dtype, estimate=estimate, taken=taken))
+        trials.append(SweepTrial(estimate=estimate, taken=taken))
     if not trials:
         raise NoAnswerError(
             "no batch size and precision fits on any offer with a known time and price",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 DAYS_PER_WEEK = 7
-DAYS_PER_MONTH = 30.0
+SECONDS_PER_MONTH = 30.0 * 86_400.0
 USUAL_HOURS_A_DAY = 8.0  # for which a user keeps a notebook open, if not stated [h]
 
 
@@ -35,8 +35,7 @@ class Access(Frozen):
 
     hours_a_day: float = HOURS_PER_DAY  # hours a day that the machine can run: 24 if unattended [h]
     hours_a_week: float | None = None  # weekly quota; None without one [h]
-    # Chance of getting the accelerator on request; None if unknown, treated as certain [-]
-    chance: float | None = None
+    chance: float | None = None  # of getting the accelerator on request; None if unknown, treated as certain [-]
     session_s: float | None = None  # longest session; None for no limit [s]
     hands_on_min: float = 0.0  # the user's time to start a session and fetch its results [min]
     attention_share: float = 0.0  # share of the machine hours during which the user watches [-]
@@ -48,10 +47,6 @@ class Access(Frozen):
         if self.hours_a_day >= HOURS_PER_DAY and self.hours_a_week is None and self.chance is None:
             return machine_s
         return SECONDS_PER_HOUR * self.calendar_hours(machine_s / SECONDS_PER_HOUR)
-
-    def count_months_nano(self, wall_s: float) -> int:
-        """Return the subscription of the months that a time touches [1e-9 USD]."""
-        return self.month_nano * max(1, math.ceil(wall_s / SECONDS_PER_HOUR / HOURS_PER_DAY / DAYS_PER_MONTH))
 
     def own_hours(self, *, sessions: int, machine_h: float) -> float:
         """Return the user's hours: attempts x hands-on time + attention share x machine hours [h].
@@ -141,15 +136,9 @@ class Timeline:
 
     phases: tuple[TimelinePhase, ...]  # phases in order
     total_s: Interval  # billed time of one run; the durations of all phases are taken as fully correlated [s]
-    # Time from the first start to the last result: of all runs, one after the other, with the waits after
-    # preemptions, and between sessions [s]
+    # Time of all runs, one after the other, with the waits after preemptions and between sessions [s]
     wall_s: Interval
     sessions: int = 1  # number of sessions of all runs, on machines with a session limit [-]
-
-    def time_s(self, item: str) -> Interval:
-        """Return the duration of a phase; 0 if the run does not have it [s]."""
-        found = (phase.time_s for phase in self.phases if phase.item == item)
-        return next(found, ZERO)
 
 
 class TimelineBuilder:
@@ -193,8 +182,13 @@ class TimelineBuilder:
         before, ready_s = self._prepare(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = count_sessions(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
-        lost = self._restarts(ready_s, sessions)
-        waits_s = 0.0
+        lost, waits_s = [], 0.0
+        if sessions > 1 and self.terms.costs is not None:
+            pause = self.terms.bounds("checkpoint_every_s", "any") or NOTHING
+            lost_s = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
+            why = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval "
+            why += "on average"
+            lost = [TimelinePhase(REWORK, (ready_s + lost_s).scaled(sessions - 1), why)]
         if forecast is not None:
             why = f"preempted {forecast.moments.preemptions:.2g} times on average, mean lifetime "
             why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
@@ -211,27 +205,20 @@ class TimelineBuilder:
         if self.terms.costs is None:
             return (), ZERO
         if place not in self._before:
-            phases = (
-                *self._assume("boot", "boot_s", place),
-                *self._assume("driver and image", "setup_s", place),
-                *self._download(place),
-                self._compilation(),
-            )
-            self._before[place] = phases, sum((phase.time_s for phase in phases), ZERO)
+            phases = [*self._assume("boot", "boot_s", place), *self._assume("driver and image", "setup_s", place)]
+            rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
+            if rate is not None and size_gb is not None and min(rate) > 0:
+                because = f"{size_gb:.3g} GB, as given; {self.terms.because('download_mb_per_s', place)}"
+                download_s = _interval(size_gb * GB / (r * MEGA) for r in rate)
+                phases.append(TimelinePhase("data download", download_s, because))
+            phases.append(self._compilation())
+            self._before[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO)
         return self._before[place]
 
     def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
         """Return a phase of an assumed duration; none without an assumption."""
         bounds = self.terms.bounds(key, place)
         return [] if bounds is None else [TimelinePhase(item, _interval(bounds), self.terms.because(key, place))]
-
-    def _download(self, place: HostKind) -> list[TimelinePhase]:
-        """Return the download of the data, size / rate, where its size is given."""
-        rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
-        if rate is None or size_gb is None or min(rate) <= 0:
-            return []
-        because = f"{size_gb:.3g} GB, as given; {self.terms.because('download_mb_per_s', place)}"
-        return [TimelinePhase("data download", _interval(size_gb * GB / (r * MEGA) for r in rate), because)]
 
     def _compilation(self) -> TimelinePhase:
         """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
@@ -293,25 +280,11 @@ class TimelineBuilder:
         waits_s = _interval(count * save_s for count, save_s in zip(saves, each_s, strict=True))
         return [TimelinePhase("checkpoints", waits_s, because)]
 
-    def _restarts(self, ready_s: Interval, sessions: int) -> list[TimelinePhase]:
-        """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
-        if sessions == 1 or self.terms.costs is None:
-            return []
-        pause = self.terms.bounds("checkpoint_every_s", "any") or NOTHING
-        lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-        because = (
-            f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-        )
-        return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
-
 
 def count_sessions(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
     """Return the number of sessions of some work: ceil(work / (session - preparation)) [-].
 
-    Args:
-        work_s: Time of the work itself [s].
-        preparation_s: Preparation at the start of every session [s].
-        session_s: Longest session, of which at least 5 % are left for work; None for no limit [s].
+    At least 5 % of the longest session are left for work; None for no limit.
 
     Example:
         >>> count_sessions(90_000.0, preparation_s=3_200.0, session_s=12 * 3600.0)

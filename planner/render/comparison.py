@@ -215,9 +215,10 @@ def describe_sweep(result: SweepResult) -> Answer:
 
 def _build_sweep_screen(result: SweepResult) -> Screen:
     trials = result.trials[:ROWS_SHOWN]
+    sizes = {one.estimate.workload.batch_size for one in trials}
     below = [
         *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
-        "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
+        "Another global batch is another training." if len(sizes) > 1 else "",
         format_age_line((one.taken for one in trials), result.context.terms),
     ]
     head = [*_format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
@@ -228,7 +229,8 @@ def _format_sweep_verdict(result: SweepResult) -> list[str]:
     """Return the best trial, and money and time of all."""
     best = result.trials[0]
     sentence = best.estimate.decision.lines[0]
-    first = f"Batch {best.batch_size:,} in {best.precision}: {sentence[0].lower()}{sentence[1:]}"
+    work = best.estimate.workload
+    first = f"Batch {work.batch_size:,} in {work.precision}: {sentence[0].lower()}{sentence[1:]}"
     count, currency = len(result.trials), result.context.terms.currency
     if count == 1:
         return [first]
@@ -240,8 +242,8 @@ def _build_sweep_row(trial: SweepTrial) -> Row:
     one, estimate = trial.taken, trial.estimate
     words = DecisionWords([one], estimate.terms.currency, estimate.workload)
     return {
-        "batch": f"{trial.batch_size:,}",
-        "precision": trial.precision,
+        "batch": f"{estimate.workload.batch_size:,}",
+        "precision": estimate.workload.precision,
         "machine": name_offer(one.offer),
         "time": words.time(one, with_range=True),
         "cost": words.cost(one, with_range=get_terminal_width() >= RANGES_FROM_WIDTH),

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from .model import Collective, DividedStep, Memory, Step, Workload
-from .ops import Op, change_op
+from .ops import PLACES, Op, build_op, change_op, get_values
 
 Line = Callable[[float, float], float]
 REAL = (
@@ -20,6 +20,8 @@ REAL = (
     "layer_bytes_reread", "layer_bytes_max", "fused_bytes_read", "fused_bytes_written", "fused_bytes_reread",
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
+GROWING = [PLACES[name] for name in REAL if name != "count"]
+DIMENSIONS = [PLACES[name] for name in ("batch", "m", "k", "n")]
 SAME = (
     "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
@@ -120,17 +122,18 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
     """
     share = batch_size / workload.batch_size
 
-    def is_batched(size: int) -> bool:
-        return size >= workload.batch_size and size % workload.batch_size == 0
-
     def scale(op: Op) -> Op:
         if op.phase == "update":
             return op
-        sizes: dict[str, Any] = {name: share * getattr(op, name) for name in REAL if name != "count"}
-        dimension = next((name for name in ("batch", "m", "k", "n") if is_batched(getattr(op, name))), None)
-        if dimension is not None:
-            sizes[dimension] = max(1, round(share * getattr(op, dimension)))
-        return change_op(op, sizes)
+        values = list(get_values(op))
+        for place in GROWING:
+            values[place] *= share
+        for place in DIMENSIONS:
+            size = values[place]
+            if size >= workload.batch_size and size % workload.batch_size == 0:
+                values[place] = max(1, round(share * size))
+                break
+        return build_op(values)
 
     def scale_parts(part: Step) -> Step:
         sizes = {name: getattr(part.memory, name) for name in PER_BATCH}

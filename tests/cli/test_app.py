@@ -41,6 +41,24 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_only_the_program_itself_has_one_thread_of_blas() -> None:
+    """NumPy reads C's environment; processes of the user's code get Python's, which keeps what the user set."""
+    probe = (
+        "import atexit, os, subprocess, sys; from gpuplan.__main__ import main; sys.argv[1:] = ['--version'];"
+        "show = lambda how: subprocess.run(['sh', '-c', 'echo own=$OPENBLAS_NUM_THREADS'], **how);"
+        "atexit.register(lambda: [show({}), show({'env': os.environ})]); main()"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    set_by_user = {**plain, "OPENBLAS_NUM_THREADS": "3"}
+    command = [sys.executable, "-uc", probe]
+    shown = [
+        subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()[2:]
+        for env in (plain, set_by_user)
+    ]
+
+    assert shown == [["own=1", "own="], ["own=3", "own=3"]]
+
+
 def test_help_ends_with_real_examples(gpuplan: Callable[..., object]) -> None:
     """The last lines of the command's help can be typed as they are."""
     done = gpuplan("estimate", "--help")

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_workload
+from factories import FakePredictor, estimate_workload, make_workload
 from gpuplan.launch.select_offer import Renter, read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Filters, Question, select
 
 

@@ -7,12 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.offers.rows import AvailabilityRule, Offer
 from gpuplan.plan.estimate import Estimate, explain_no_answer
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import Filters, Question
 from gpuplan.plan.ranking import compute_total_usd

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories import make_workload
+from factories import estimate_workload, make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator, Offer
@@ -20,7 +20,6 @@ from gpuplan.plan.context import uses_one_device
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.decision import SURE, decide
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import OfferTable
 from gpuplan.plan.question import EstimateContext, Filters, Question, Selection, select

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
-from factories import make_workload
+from factories import estimate_workload, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.breakeven import compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.step_time import NoPrediction, StepTime

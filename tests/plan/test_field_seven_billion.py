@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from factories import estimate_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import explain_no_answer
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
 from gpuplan.plan.question import Filters, Question, select
 from gpuplan.predict.predictor import Predictor

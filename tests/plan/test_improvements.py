@@ -6,9 +6,16 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_offer,
+    make_product,
+    make_selection,
+    make_workload,
+)
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.improvements import Improvement, convert_to_mixed_precision
 from gpuplan.plan.question import Question
 from gpuplan.predict.step_time import NoPrediction, StepTime

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.device_estimate import WHY
 from gpuplan.plan.estimate_device import DeviceEstimator
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
 from gpuplan.plan.question import OfferContext, Question
 from gpuplan.predict.step_time import StepTime

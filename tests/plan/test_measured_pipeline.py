@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.estimate_device import DeviceEstimator
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.input_pipeline import (
     InputPipeline,
     build_input_pipeline,

@@ -6,13 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_offer, make_workload
+from factories import FakePredictor, estimate_workload, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.select_offer import Renter, read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Filters, Question, Selection, expand_hosts, rent_hosts, select
 from gpuplan.predict.collectives import list_gradient_sums, scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime

@@ -8,13 +8,20 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    find_phase_s,
+    make_accelerator,
+    make_offer,
+    make_selection,
+    make_workload,
+)
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import offer_table
 from gpuplan.plan.bill import Bill, CostBasis, Fees
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.money import NANO
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.offer_table import Pricer
@@ -56,8 +63,8 @@ def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     elif time is None and device_estimate.step_time_s is not None:
         samples = device_estimate.run.global_batch_size
         time = device_estimate.step_time_s.mid / samples
-        per_1000 = one.nano_per_1000_steps
-        cost_usd = None if per_1000 is None else per_1000 / NANO / (1000 * samples)
+        per_1000 = one.usd_per_1000_steps
+        cost_usd = None if per_1000 is None else float(per_1000) / (1000 * samples)
     first, second = (cost_usd, time) if sort == "cost" else (time, cost_usd)
     if sort == "co2":
         first = None if one.co2_kg is None else one.co2_kg.mid
@@ -157,7 +164,7 @@ def test_each_device_estimate_has_its_own_timeline() -> None:
         step_time = replace(one.step_time, time_s=Interval(low=seconds, mid=seconds, high=seconds))
         single = replace(one, step_time=step_time, run=replace(one.run, steps=1))
         timeline = pricer.build_run(context, single).timeline
-        times_s.append(None if timeline is None else timeline.time_s(TRAINING).mid)
+        times_s.append(None if timeline is None else find_phase_s(timeline, TRAINING).mid)
 
     assert times_s == list(range(1, 100))
 

@@ -8,12 +8,20 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_offer,
+    make_product,
+    make_selection,
+    make_workload,
+)
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import measured_steps as own_machine
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_in_context, estimate_workload
+from gpuplan.plan.estimate_workload import estimate_in_context
 from gpuplan.plan.measured_steps import add_measurements, load_own_step, measure_own_machine
 from gpuplan.plan.question import EstimateContext, Filters, Question, Selection
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow

@@ -6,12 +6,19 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    find_phase_s,
+    make_accelerator,
+    make_offer,
+    make_selection,
+    make_workload,
+)
 from gpuplan.estimate_document import read_offers
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.timeline import TRAINING
 from gpuplan.render.estimate_screen import format_phases
@@ -43,8 +50,8 @@ def test_time_steps_and_cost_are_the_sum_of_the_phases() -> None:
     assert one.device_estimate.train_time_s is not None
     assert one.device_estimate.train_time_s.mid == 4000.0
     assert one.timeline is not None
-    assert one.timeline.time_s(TRAINING).mid == 4000.0
-    assert one.timeline.time_s("validation").mid == pytest.approx(2 * 4 / 3)
+    assert find_phase_s(one.timeline, TRAINING).mid == 4000.0
+    assert find_phase_s(one.timeline, "validation").mid == pytest.approx(2 * 4 / 3)
     assert one.bill is not None
     assert float(one.bill.total.mid) == pytest.approx((4000 + 8 / 3) / 3600 * 0.5, rel=1e-6)
 
@@ -65,7 +72,7 @@ def test_each_program_is_compiled() -> None:
         kind=OpKind.DOT, name="dot_general", phase="forward", layer="dense", dtype="float32", m=9, n=9, k=9
     )
     times = [
-        timeline.time_s("compile").mid
+        find_phase_s(timeline, "compile").mid
         for workload in (replace(LONG, ops=(product,), programs=count) for count in (1, 10, 19))
         if (timeline := estimate(workload, terms).offers[0].timeline) is not None
     ]
@@ -116,7 +123,7 @@ def test_calls_of_evaluate_and_predict_are_forward_passes() -> None:
 
     assert one.timeline is not None
     assert plain.offers[0].timeline is not None
-    assert one.timeline.time_s("evaluation").mid == pytest.approx(7 / 3)
+    assert find_phase_s(one.timeline, "evaluation").mid == pytest.approx(7 / 3)
     assert [phase.because for phase in one.timeline.phases if phase.item == "evaluation"] == [
         "evaluate() of 64 samples 3 times, 33% of a training step; predict() of 10 samples, 33% of a training step"
     ]

@@ -9,13 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
 from gpuplan.plan.bill import Bill, CostBasis
 from gpuplan.plan.cost_terms import CostTerms, compute_price_factor
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.units import Interval

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
-from gpuplan.plan.comparison import compute_scaling
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_offer,
+    make_product,
+    make_selection,
+    make_workload,
+)
 from gpuplan.plan.estimate_model import add_serving
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import usd_per_million
 from gpuplan.plan.question import Question
 
@@ -41,10 +48,12 @@ def test_without_a_price_or_a_single_one_nothing_is_invented() -> None:
     )
 
     assert answer.offers[0].scaling is None
-    free = compute_scaling(
-        devices=4, rate_per_s=3.0, single_rate_per_s=1.0, usd_per_hour=0.0, single_usd_per_hour=0.0
+    free = make_selection(*((replace(one, usd_per_hour=Decimal(0)), T4) for one in (SINGLE, PAIR)))
+    answer = estimate_workload(
+        make_workload(), selection=free, predictor=FakePredictor(), question=Question(scaling="weak")
     )
-    assert (free.cost_ratio, free.note) == (None, "4 devices: 3.0x as fast as one")
+    (scaling,) = filter(None, (one.scaling for one in answer.offers))
+    assert (scaling.cost_ratio, scaling.note) == (None, "2 devices: 2.0x as fast as one")
 
 
 def test_serving_by_hand() -> None:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pytest
-from factories import make_accelerator, make_offer, make_product, make_selection, make_workload
+from factories import estimate_workload, make_accelerator, make_offer, make_product, make_selection, make_workload
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.device_estimate import compute_run_length
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.spot import (
@@ -19,7 +19,6 @@ from gpuplan.offers.spot import (
     find_preemption_statistics,
     load_preemption_data,
 )
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.preemption import (
     Lifetimes,
     PreemptionForecast,

@@ -39,7 +39,10 @@ def test_two_trials_by_hand() -> None:
         trace=lambda size, _: workload if size == 32 else half,
     )
 
-    assert [(one.batch_size, one.taken.offer.accelerator) for one in found.trials] == [(64, "L4"), (32, "L4")]
+    assert [(one.estimate.workload.batch_size, one.taken.offer.accelerator) for one in found.trials] == [
+        (64, "L4"),
+        (32, "L4"),
+    ]
     assert found.time_s.mid == 900.0 + 1800.0
     assert found.money_usd.mid == pytest.approx(0.75 + 1.5)
     best = [

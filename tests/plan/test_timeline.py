@@ -7,12 +7,19 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_workload
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    find_phase_s,
+    make_accelerator,
+    make_limits,
+    make_offer,
+    make_workload,
+)
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
 from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import OfferContext, Question, Selection
 from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
@@ -162,7 +169,7 @@ def test_sessions_start_anew_by_hand() -> None:
     assert one.timeline is not None
 
     assert one.sessions == 3
-    assert one.timeline.time_s(REWORK).mid == pytest.approx(2 * (150 + 900))
+    assert find_phase_s(one.timeline, REWORK).mid == pytest.approx(2 * (150 + 900))
 
 
 def test_data_of_unknown_size_are_in_no_time_and_no_cost() -> None:

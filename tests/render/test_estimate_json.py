@@ -8,12 +8,11 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_workload
+from factories import FakePredictor, estimate_workload, make_workload
 from gpuplan.estimate_document import read_offers
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import ServingEstimate
 from gpuplan.plan.question import Filters, Question, select
 from gpuplan.records import round_floats, to_plain

@@ -15,10 +15,17 @@ from typing import Any
 
 import jsonschema
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload, resize
+from factories import (
+    FakePredictor,
+    estimate_workload,
+    make_accelerator,
+    make_offer,
+    make_selection,
+    make_workload,
+    resize,
+)
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import add_serving
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.render import estimate_notes as notes
 from gpuplan.render.estimate_output import emit_estimate, format_estimate_json

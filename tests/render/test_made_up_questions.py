@@ -9,10 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_limits, make_offer, make_workload
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import add_serving
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Filters, OfferContext, Question, Selection
 from gpuplan.render.estimate_output import format_estimate_html, format_estimate_json
 from gpuplan.render.estimate_screen import select_shown_offers

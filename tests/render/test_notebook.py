@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.estimate import Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.render.estimate_output import format_estimate_html
 

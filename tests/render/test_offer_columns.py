@@ -6,9 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.plan.cost_terms import USD, Currency
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.render.offer_columns import BOUNDS, BY_NAME, COLUMNS, VALUE_NAMES, build_values, describe_memory
 from gpuplan.render.output import UNKNOWN

@@ -211,6 +211,7 @@ def _spawn(place: Path, program: list[str]) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ,  # as the user has it
                 start_new_session=True,
                 pass_fds=[handle],
             )

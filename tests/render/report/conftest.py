@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from factories import make_workload
+from factories import estimate_workload, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import build_report_details
-from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.render.estimate_output import format_estimate_json
