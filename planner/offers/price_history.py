@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import NoAnswerError, UsageError
 from .rows import Offer
@@ -91,13 +91,6 @@ REFUSED_AFTER_DAYS = 90
 REMEDY = "gpuplan catalog refresh"
 
 
-class HasPriceDate(Protocol):
-    """A priced item with a date, such as an offer or a line of a launch plan."""
-
-    @property
-    def price_as_of(self) -> str | None: ...
-
-
 def get_first_day(as_of: str) -> date:
     """Return the first day covered by a partial date. ValueError if the text is not a date.
 
@@ -116,10 +109,9 @@ def compute_age_days(as_of: str, *, today: date) -> int:
     return max(0, (today - get_first_day(as_of)).days)
 
 
-def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
+def require_recent_prices(days: Iterable[str | None], *, today: date, accept_old: bool = False) -> None:
     """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
-    ages_days = (compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of)
-    oldest_days = max(ages_days, default=0)
+    oldest_days = max((compute_age_days(day, today=today) for day in days if day), default=0)
     if oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
             f"the price is {oldest_days} days old; "
