@@ -1,4 +1,4 @@
-"""Shell commands of a machine: quoting, a git clone or a container, and pinned packages. Pure."""
+"""Shell commands of a machine: quoting, a git clone or a container, and pinned packages."""
 
 from __future__ import annotations
 

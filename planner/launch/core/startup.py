@@ -1,6 +1,6 @@
 """Start-up script of a rented machine, as text, with the bundle and configuration of its supervisor.
 
-Pure; contains no secret. The first line sets the machine's own timer, and a trap ends the machine on any exit.
+Contains no secret. The first line sets the machine's own timer, and a trap ends the machine on any exit.
 Then the script unpacks the embedded `gpuplan_agent`, fetches the code, installs packages, and runs the training
 script under the supervisor.
 """

@@ -60,7 +60,7 @@ DISK = re.compile(
     r"^SSD backed Local Storage(?: attached to Spot (?:Preemptible )?VMs?)?(?: (?:running )?in .+)?$"
 )
 OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b", re.IGNORECASE)
-NEW_TPU = re.compile(_SPOT + r"TpuV(?P<version>5e|5p|6e)\b", re.IGNORECASE)
+NEW_TPU = re.compile(_SPOT + r"TpuV?(?P<version>5e|5p|6e|7x)\b", re.IGNORECASE)
 # Newer GPUs are listed without the maker (`H200 141GB GPU running in ...`, `RTX 6000 96GB running in ...`).
 GPU = re.compile(
     rf"^(?:Nvidia (?:Tesla )?)?(?P<gpu>{'|'.join(map(re.escape, NAMES['google']))})(?: GPU)? {_ATTACHED}"
