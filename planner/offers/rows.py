@@ -236,7 +236,7 @@ class Accelerator(Row):
     # Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
     # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4) [-].
     cores_per_chip: int = 1
-    chips_per_host: int | None = None  # most TPU chips that one host can have [-]
+    chips_per_host: int | None = None  # most chips of a host that the Cloud TPU API starts [-]
     slice_cores: int | None = None  # cores that a chip counts in the name of a TPU slice (v3-8) [-]
     smallest_slice: str | None = None  # TPU slice that libtpu compiles for
     google_type: str | None = None  # `acceleratorType` that attaches it to an N1 machine
