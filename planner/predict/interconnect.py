@@ -95,8 +95,7 @@ def _inside(accelerator: Accelerator, *, devices: float, machine: HostSpec) -> L
 def _usual_topology(accelerator: Accelerator) -> Topology:
     if accelerator.ici_gbit_per_s_per_direction:
         return "ici"
-    joined = accelerator.link_gb_per_s_total and not accelerator.name.endswith("-PCIe")
-    if not joined or accelerator.bridged:
+    if not accelerator.link_gb_per_s_total or accelerator.bridged:
         return "pcie"
     return "cube mesh" if accelerator.architecture in MESH_SHARES else "switch"
 

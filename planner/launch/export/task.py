@@ -150,7 +150,8 @@ def build_export_task(args: LaunchArgs, engine: Renter) -> ExportTask:
             f"{args.path} is a launch plan, not an estimate", hint="give the `plan.json` of `gpuplan estimate -o`"
         )
     provider, (first, *_) = select_candidates(planned, engine, rank=args.rank, fallbacks=0, only_recommended=False)
-    if first.accelerator.startswith(("MI", "Trainium", "Inferentia")):
+    known = find_chosen_accelerator(first.accelerator)
+    if known is not None and known.vendor not in ("NVIDIA", "Google"):
         raise NoAnswerError(
             f"cannot export {first.accelerator}: only NVIDIA GPUs, TPUs and CPUs are supported",
             hint="choose another offer: `--rank N`",
