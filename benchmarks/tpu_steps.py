@@ -1,7 +1,7 @@
 """Published steps of language models on TPU slices: fit of what matrix units reach, with networks left out.
 
-The constants that it prints are those of `gpuplan.predict.systolic_array.SHARES`. Tracing takes some
-minutes on two cores, the first time.
+The constants that it prints are those of `gpuplan.predict.systolic_array`, and `matmul_share` of TPU v6e in the
+catalog. Tracing takes some minutes on two cores, the first time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.systolic_array import SHARES, SystolicShares
 
 sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
 from lab.dataset import trace_measured_rows
 from lab.systolic_fit import (
+    SystolicShares,
     build_systolic_steps,
     fit_systolic,
+    load_shares,
     predict_left_out_s,
     predict_systolic_s,
     select_fitted_rows,
@@ -42,7 +43,7 @@ def main() -> None:
     networks = np.array([one.network for one in steps])
     measured_s = np.array([one.measurement.step_s for one in steps])
     show("at datasheet rates", predict_systolic_s(steps, DATASHEET) / measured_s - 1.0)
-    show("packaged constants", predict_systolic_s(steps, SHARES) / measured_s - 1.0)
+    show("packaged constants", predict_systolic_s(steps, load_shares()) / measured_s - 1.0)
     left_out = predict_left_out_s(steps) / measured_s - 1.0
     show("network left out", left_out)
     for network in sorted(set(networks)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.files import write_atomically
-from gpuplan.predict.executed_ops import CORES_PER_CHIP, list_array_sweeps
+from gpuplan.predict.executed_ops import list_array_sweeps
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel
 from gpuplan.predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms, is_by_xla
 from gpuplan.predict.measured_run import TracedRun
@@ -31,7 +31,8 @@ def build_run_key(m: Measurement) -> str:
     apart = [f"{part} apart" for part in sorted(find_unfused_parts(m))]
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
     passes = m.accumulation or 1
-    where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
+    cores = m.device.cores_per_chip if m.device else 1
+    where = f" on {cores} cores" if cores > 1 else ""
     where += f" on {m.accelerator}" if is_by_xla(m) else ""  # what XLA fuses depends on the chip
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     persistent = " persistent" if has_persistent_norms(m) else ""

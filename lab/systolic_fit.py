@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.accuracy import predict_traced_row
 from gpuplan.predict.coefficients import AcceleratorLimits
@@ -14,13 +15,34 @@ from gpuplan.predict.kernel_table import KernelTable
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction
-from gpuplan.predict.systolic_array import READ_SHARES, SHARES, SystolicShares, systolic_parts_s
+from gpuplan.predict.systolic_array import ATTENTION_SHARE, USUAL_PRODUCT_SHARE, systolic_parts_s
+from gpuplan.records import Frozen
 from gpuplan.workload.model import Workload
 
 MODERN = ("TPU-v5e", "TPU-v5p", "TPU-v6e")
 START, START_ATTENTION = 0.75, 0.4  # middle of the priors [-]
 PRIOR_LOG = 0.5  # spread of the priors, in log units
 RESIDUAL_LOG = 0.05  # spread of residuals, in log units
+FITTED = ("TPU-v6e",)  # whose share in the catalog was fitted here; those of others were read
+
+
+class SystolicShares(Frozen):
+    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-]."""
+
+    # of matrix products and convolutions, by accelerator; "" for those without published steps
+    products: dict[str, float]
+    attention: float  # of both passes of fused attention, on every chip
+
+    def find_products(self, accelerator: str) -> float:
+        """Return the share of matrix products on an accelerator [-]."""
+        return self.products.get(accelerator, self.products[""])
+
+
+def load_shares() -> SystolicShares:
+    """Return the packaged shares."""
+    rows = load_catalog().accelerators.values()
+    products = {row.name: row.matmul_share for row in rows if row.kind == "tpu" and row.matmul_share}
+    return SystolicShares(products={**products, "": USUAL_PRODUCT_SHARE}, attention=ATTENTION_SHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +83,13 @@ def build_systolic_steps(
     Raises:
         ValueError: A row that cannot be predicted.
     """
-    found = []
+    found, shares = [], load_shares()
     for m in rows:
         step, sample = predict_traced_row(m, trace(m), accelerators[m.accelerator], predictor)
         if isinstance(step, NoPrediction) or sample is None:
             raise ValueError(f"{m.source}: {step.reason if isinstance(step, NoPrediction) else 'no kernels'}")
         one = SystolicStep(measurement=m, table=sample.table, chip=sample.chip, beside_s=0.0)
-        kernels_s = float(predict_systolic_s([one], SHARES)[0])
+        kernels_s = float(predict_systolic_s([one], shares)[0])
         found.append(replace(one, beside_s=step.time_s.mid - kernels_s))
     return found
 
@@ -93,6 +115,7 @@ def fit_systolic(steps: Sequence[SystolicStep]) -> SystolicShares:
     from scipy.optimize import least_squares
 
     names = sorted({one.measurement.accelerator for one in steps})
+    read = {name: share for name, share in load_shares().products.items() if name not in ("", *FITTED)}
     number = Counter(one.network for one in steps)
     weight = np.array([number[one.network] ** -0.5 for one in steps])
     measured = np.log([one.measurement.step_s for one in steps])
@@ -101,7 +124,7 @@ def fit_systolic(steps: Sequence[SystolicStep]) -> SystolicShares:
     def build(logs: Any) -> SystolicShares:
         *products, attention = (float(share) for share in np.exp(logs))
         known = dict(zip(names, products, strict=True))
-        shares = {**READ_SHARES, **known}
+        shares = {**read, **known}
         mean = float(np.exp(np.mean([np.log(shares[name]) for name in MODERN if name in shares])))
         return SystolicShares(products={**shares, "": mean}, attention=attention)
 

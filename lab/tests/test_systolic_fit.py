@@ -10,10 +10,9 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.systolic_array import READ_SHARES, SystolicShares
 
 from lab.dataset import read_published_file
-from lab.systolic_fit import SystolicStep, fit_systolic, predict_systolic_s
+from lab.systolic_fit import SystolicShares, SystolicStep, fit_systolic, predict_systolic_s
 
 
 def kernel(m: int, n: int, k: int, *, category: str = "dot") -> Kernel:
@@ -52,7 +51,7 @@ def test_shares_are_found_again_in_steps_made_with_them() -> None:
 
     assert found.products["TPU-v5e"] == pytest.approx(0.85, rel=0.02)
     assert found.products["TPU-v6e"] == pytest.approx(0.6, rel=0.02)
-    assert found.products["TPU-v5p"] == READ_SHARES["TPU-v5p"]
+    assert found.products["TPU-v5p"] == load_catalog().accelerators["TPU-v5p"].matmul_share
     mean = math.prod(found.products[name] for name in ("TPU-v5e", "TPU-v5p", "TPU-v6e")) ** (1 / 3)
     assert found.products[""] == pytest.approx(mean)
     assert predict_systolic_s(steps, found) == pytest.approx([s.measurement.step_s for s in steps], rel=0.01)

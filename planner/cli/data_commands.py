@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -216,11 +215,10 @@ def diff(
     before = load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
-    rows = [asdict(change) for change in changes]
     if markdown and not json_:
         emit_text(tables.format_changes_markdown(changes))
         return
-    emit_result("gpuplan.catalog-diff/1", {"changes": rows}, tables.CHANGE_COLUMNS, rows, as_json=json_)
+    emit_result("gpuplan.catalog-diff/1", {"changes": changes}, tables.CHANGE_COLUMNS, changes, as_json=json_)
     suggest_next(format_command("catalog", "age" if changes else "refresh"), as_json=json_)
 
 

@@ -93,7 +93,7 @@ def require_known_prices(
                 f"the price of {where} changed from ${one.usd_per_hour} to ${now} an hour since the plan was made",
                 hint=hint,
             )
-    require_recent_prices(unread, today=today, accept_old=accept_old)
+    require_recent_prices((one.price_as_of for one in unread), today=today, accept_old=accept_old)
 
 
 ESTIMATE_LIFE = timedelta(days=7)  # catalog prices change within weeks

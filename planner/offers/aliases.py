@@ -52,7 +52,15 @@ class AcceleratorNames:
         return found[0] if len(found) == 1 else None
 
     def _find_all(self, name: str) -> tuple[str, ...]:
-        return next((self._known[key] for key in _list_keys(name) if key in self._known), ())
+        """Return the rows of a name as far as people shorten it.
+
+        They are those of its normalized spelling, of any slice size, of a number without `RTX`, or of a memory
+        size without `GB`.
+        """
+        slice_name, key = re.fullmatch(r"(.+)-\d+", name.strip()), _normalize_name(name)
+        slices = [_normalize_name(slice_name[1] + "-*")] if slice_name else []
+        keys = (key, *slices, f"rtx{key}", f"{key}gb")
+        return next((self._known[key] for key in keys if key in self._known), ())
 
     def resolve(self, name: str) -> str:
         """Return the canonical name.
@@ -93,17 +101,6 @@ class AcceleratorNames:
         raise UsageError(f"unknown accelerator `{name}`", hint=hint)
 
 
-def _list_keys(name: str) -> list[str]:
-    """Return the normalized spellings under which a name may be known, as far as people shorten it.
-
-    They are its own, that of any slice size, a number without `RTX`, and a memory size without `GB`.
-    """
-    slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
-    key = _normalize_name(name)
-    slices = [_normalize_name(slice_name[1] + "-*")] if slice_name else []
-    return [key, *slices, f"rtx{key}", f"{key}gb"]
-
-
 def _normalize_name(name: str) -> str:
     """Normalize a name for comparison: lower case without vendor prefix, blanks, hyphens and underscores.
 
@@ -122,27 +119,25 @@ KINETIC_USUAL = {"gpu": "l4", "tpu": "v5litepod"}
 
 
 @cache
-def _read_kinetic_table() -> Mapping[str, Any]:
+def read_kinetic_table() -> Mapping[str, Mapping[str, Any]]:
+    """Return kind, names and sizes of each accelerator that kinetic starts."""
     import tomllib
 
-    return tomllib.loads(files("gpuplan.offers").joinpath("kinetic.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(files("gpuplan.offers").joinpath("kinetic.toml").read_text(encoding="utf-8"))
+    return {name: {"kind": kind, **row} for kind, rows in table.items() for name, row in rows.items()}
 
 
 @cache
 def _list_kinetic_names() -> Mapping[str, tuple[str, int]]:
     """Return accelerator and number of devices by name, without the prefix of its kind."""
     found: dict[str, tuple[str, int]] = {}
-    for accelerator, row in _read_kinetic_table().items():
-        is_tpu = accelerator.startswith("TPU")
+    for accelerator, row in read_kinetic_table().items():
         for size, form in row["sizes"].items():
             machine = accelerator, int(size)
-            found.setdefault(f"{'tpu' if is_tpu else 'gpu'}:{size}", machine)
+            found.setdefault(f"{row['kind']}:{size}", machine)
             for name in row["names"]:
-                found |= (
-                    {f"{name}-{size}": machine, f"{name}-{form}": machine}
-                    if is_tpu
-                    else {f"{name}x{size}": machine}
-                )
+                spellings = (f"{name}-{size}", f"{name}-{form}") if row["kind"] == "tpu" else (f"{name}x{size}",)
+                found |= dict.fromkeys(spellings, machine)
         found |= {name: (accelerator, row.get("default", 1)) for name in row["names"]}
     return found | {kind: found[name] for kind, name in KINETIC_USUAL.items()}
 
@@ -168,10 +163,10 @@ def find_kinetic_name(*, accelerator: str, devices: float, instance_type: str) -
         >>> find_kinetic_name(accelerator="L4", devices=1, instance_type="g2-standard-8")
         ''
     """
-    row, size = _read_kinetic_table().get(accelerator), f"{devices:g}"
+    row, size = read_kinetic_table().get(accelerator), f"{devices:g}"
     if row is None or size not in row["sizes"]:
         return ""
-    if accelerator.startswith("TPU"):
+    if row["kind"] == "tpu":
         return f"tpu-{row['names'][0]}-{size}"
     is_started = instance_type.partition("+")[0] == row["sizes"][size]
     return f"gpu-{row['names'][0]}{'' if size == '1' else f'x{size}'}" if is_started else ""

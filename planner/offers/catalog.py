@@ -28,7 +28,7 @@ from .catalog_files import (
     require_valid,
 )
 from .clouds import PROVIDER_ALIASES
-from .costs import Costs, load_costs
+from .costs import COSTS_FILE, CostAssumption, Costs, PriceMove, ProviderCost, read_regions
 from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
 from .images import ImageTables
 from .notebooks import NotebookTables, build_notebook_offers
@@ -76,8 +76,11 @@ TABLES: Mapping[type[Row], tuple[str, str]] = {
     Image: (IMAGES_FILE, "image"),
     MachineNeed: (IMAGES_FILE, "machine"),
     Wheel: (IMAGES_FILE, "wheel"),
+    ProviderCost: (COSTS_FILE, "provider_cost"),
+    CostAssumption: (COSTS_FILE, "assumption"),
+    PriceMove: (COSTS_FILE, "price_move"),
 }
-OPTIONAL_FILES = (LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE)
+OPTIONAL_FILES = (LINKS_FILE, AVAILABILITY_FILE, IMAGES_FILE, COSTS_FILE)
 
 
 @dataclass(frozen=True)
@@ -117,17 +120,13 @@ class Catalog:
             for file in find_price_files(self.folder)
             for offer in require_valid(*read_prices(file, file.name.removesuffix(".csv"), self.sources))
         )
-        listed = self._with_refreshed(priced) + build_notebook_offers(self.notebooks)
+        if self.refreshed is not None:
+            from .refreshed_prices import PriceStore, merge_refreshed
+
+            priced = merge_refreshed(priced, PriceStore(self.refreshed))
+        listed = priced + build_notebook_offers(self.notebooks)
         own = build_own_offers(self.machines, self.names)
         return apply_committed_prices(listed, self.committed, today=self.today) + own
-
-    def _with_refreshed(self, packaged: tuple[Offer, ...]) -> tuple[Offer, ...]:
-        """Replace packaged prices by refreshed ones."""
-        if self.refreshed is None:
-            return packaged
-        from .refreshed_prices import PriceStore, merge_refreshed
-
-        return merge_refreshed(packaged, PriceStore(self.refreshed))
 
     @cached_property
     def hosts(self) -> dict[str, CpuFamily]:
@@ -184,8 +183,17 @@ class Catalog:
 
     @cached_property
     def costs(self) -> Costs:
-        """Fees, assumptions and regions."""
-        return load_costs(self.folder)
+        """Fees, assumptions and regions; for a folder without, the packaged ones."""
+        if not (self.folder / COSTS_FILE).is_file():
+            return _packaged_catalog().costs
+        sources = read_text_table(self._table(COSTS_FILE), "region_sources")
+        regions = require_valid(*read_regions(self.folder, sources))
+        return Costs(
+            providers={row.provider: row for row in self._rows(ProviderCost)},
+            assumptions={(row.key, row.place): row for row in self._rows(CostAssumption)},
+            regions={(row.provider, row.region): row for row in regions},
+            moves={(row.provider, row.purchase): row for row in self._rows(PriceMove)},
+        )
 
     @cached_property
     def as_of(self) -> str:
@@ -228,6 +236,11 @@ def load_chosen_catalog() -> Catalog:
 
 
 _load_once = lru_cache(maxsize=1)(load_catalog)
+
+
+def find_chosen_accelerator(name: str) -> Accelerator | None:
+    """Return the row of an accelerator in the catalog that the settings name; None without one, as for a CPU."""
+    return load_chosen_catalog().accelerators.get(name)
 
 
 def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catalog:
@@ -363,33 +376,24 @@ def select_offers(
     wanted = {one for name in accelerators for one in spellings.resolve_all(name)}
     clouds = _match_names(providers, (offer.provider for offer in offers), what="provider")
     places = _match_names(regions, (offer.region for offer in offers), what="region")
-    option = _parse_purchase(purchase)
-    left: tuple[Offer, ...] = tuple(offers)
+    if purchase not in PURCHASES:
+        choices = ", ".join(f"`{choice}`" for choice in PURCHASES)
+        raise UsageError(f"unknown purchase option `{purchase}`", hint=f"choose one of {choices}")
+    option, left, counts = purchase.replace("-", "_"), tuple(offers), " ".join(f"{one:g}" for one in devices)
     filters: list[tuple[str, bool, Callable[[Offer], bool]]] = [
         (f"--accelerator {' '.join(sorted(wanted))}", bool(wanted), lambda o: o.accelerator in wanted),
         (f"--provider {' '.join(sorted(clouds))}", bool(clouds), lambda o: o.provider in clouds),
         (f"--region {' '.join(sorted(places))}", bool(places), lambda o: o.region in places),
-        (f"--purchase {purchase}", option is not None, lambda o: o.purchase == option),
-        (
-            f"--devices {' '.join(f'{count:g}' for count in devices)}",
-            bool(devices),
-            lambda o: o.devices in devices,
-        ),
+        (f"--purchase {purchase}", purchase != "any", lambda o: o.purchase == option),
+        (f"--devices {counts}", bool(devices), lambda o: o.devices in devices),
         ("without --retired", not include_retired, lambda o: o.status not in UNAVAILABLE),
     ]
-    for label, active, passes in filters:
-        if active:
-            left = _apply_filter(left, passes, label)
-    return left
-
-
-def _apply_filter(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label: str) -> tuple[Offer, ...]:
-    """Return the offers that pass; NoAnswerError if a filter removes the last one."""
-    left = tuple(offer for offer in offers if passes(offer))
-    if not left:
-        gone = label == "without --retired"
-        hint = "add `--retired` to include them" if gone else f"remove or widen `{label}`"
-        raise NoAnswerError(f"no offer matches `{label}` ({len(offers)} before this filter)", hint=hint)
+    for label, _, passes in (one for one in filters if one[1]):
+        before, left = left, tuple(filter(passes, left))
+        if not left:
+            gone = label == "without --retired"
+            hint = "add `--retired` to include them" if gone else f"remove or widen `{label}`"
+            raise NoAnswerError(f"no offer matches `{label}` ({len(before)} before this filter)", hint=hint)
     return left
 
 
@@ -407,11 +411,3 @@ def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str) -> s
             raise UsageError(f"unknown {what} `{name}` in `--{what}`", hint=hint)
         found.add(by_lower[name.lower()])
     return found
-
-
-def _parse_purchase(purchase: str) -> str | None:
-    """Return the purchase option as spelled in the offers; None for any; UsageError for anything else."""
-    if purchase not in PURCHASES:
-        choices = ", ".join(f"`{choice}`" for choice in PURCHASES)
-        raise UsageError(f"unknown purchase option `{purchase}`", hint=f"choose one of {choices}")
-    return None if purchase == "any" else purchase.replace("-", "_")

@@ -181,13 +181,7 @@ def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
 def read_prices(
     file: Traversable, provider: str, sources: Mapping[str, str]
 ) -> tuple[list[Located[Offer]], list[Finding]]:
-    """Return the offers of one provider's CSV file and the findings on its invalid lines.
-
-    Args:
-        file: ``prices/<provider>.csv``.
-        provider: The provider, as in the file name.
-        sources: Key of the source column to the full text of the source.
-    """
+    """Return the offers of one provider's CSV file and the findings on its invalid lines."""
     name = f"prices/{file.name}"
     form = CsvForm(name, PRICE_COLUMNS, {"as_of": "price_as_of", "source": "price_source"}, sources)
     return read_csv(Offer, read_text(file, name), form, provider=provider)
@@ -208,13 +202,8 @@ class CsvForm(NamedTuple):
 def read_csv(model: type[R], text: str, form: CsvForm, **fixed: str) -> tuple[list[Located[R]], list[Finding]]:
     """Return the rows of a CSV file and the findings on its invalid lines.
 
-    Columns without a field are ignored; an empty cell of an optional field is None.
-
-    Args:
-        model: Type of a row.
-        text: Content of the file.
-        form: Form of the file.
-        fixed: Fields with one value in all rows.
+    Columns without a field are ignored; an empty cell of an optional field is None. Fields in `fixed` have one
+    value in all rows.
     """
     lines, findings = _read_lines(text, form)
     if not lines:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
-from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, read_costs
+from .costs import ANY_PROVIDER, COSTS_FILE, PriceMove, ProviderCost, read_regions
 from .images import BEFORE_TURING
 from .rows import (
     CPU,
@@ -69,55 +70,51 @@ class _CollectingReader:
         self.folder = folder
         self.findings: list[Finding] = []
 
-    def table(self, name: str) -> Table:
-        """Read a TOML file; if it cannot be read, add a finding and return an empty table."""
+    def attempt(self, read: Callable[[], T], otherwise: T) -> T:
+        """Return what is read; if that fails, add the findings and return something else."""
         try:
-            table = read_table(self.folder, name)
-            _ = table.data  # parse now, so that invalid TOML is reported here
-            return table
+            return read()
         except CatalogError as error:
             self.findings += error.findings
-            return Table(name, "")
+            return otherwise
+
+    def table(self, name: str) -> Table:
+        """Read a TOML file; an empty table if it cannot be read."""
+        table = self.attempt(lambda: read_table(self.folder, name), Table(name, ""))
+        return table if self.attempt(lambda: table.data, None) is not None else Table(name, "")
 
     def entries(self, table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
-        """Read a table of strings or lists; if it is malformed, add a finding and return an empty table."""
-        try:
-            return read(table, key)
-        except CatalogError as error:
-            self.findings += error.findings if table.text else ()
-            return {}
+        """Read a table of strings or lists; an empty one if it is malformed."""
+        return self.attempt(lambda: read(table, key), {}) if table.text else {}
 
-    def rows(self, model: type[R]) -> list[Located[R]]:
-        """Read the valid rows of a type; add findings for the others."""
-        file, array = TABLES[model]
-        if file in OPTIONAL_FILES and not (self.folder / file).is_file():
-            return []
-        rows, findings = read_rows(self.table(file), array, model)
+    def located(self, read: Callable[[], tuple[list[Located[R]], list[Finding]]]) -> list[Located[R]]:
+        """Return the valid rows that are read; add findings for the others."""
+        nothing: tuple[list[Located[R]], list[Finding]] = ([], [])
+        rows, findings = self.attempt(read, nothing)
         self.findings += findings
         return rows
 
-    def prices(self, sources: dict[str, str]) -> dict[str, list[Located[Offer]]]:
-        """Read the offers of every price file, by provider."""
-        prices: dict[str, list[Located[Offer]]] = {}
-        try:
-            for file in find_price_files(self.folder):
-                provider = file.name.removesuffix(".csv")
-                prices[provider], findings = read_prices(file, provider, sources)
-                self.findings += findings
-        except CatalogError as error:
-            self.findings += error.findings
+    def rows(self, model: type[R]) -> list[Located[R]]:
+        """Return the valid rows of a type; add findings for the others."""
+        file, array = TABLES[model]
+        if file in OPTIONAL_FILES and not (self.folder / file).is_file():
+            return []
+        return self.located(lambda: read_rows(self.table(file), array, model))
+
+    def prices(self) -> dict[str, list[Located[Offer]]]:
+        """Return the valid offers of every price file, by provider; add findings for the others."""
+        sources = self.entries(self.table("sources.toml"), "sources", read_text_table)
+        prices, none = {}, list[Traversable]()
+        for file in self.attempt(lambda: list(find_price_files(self.folder)), none):
+            provider = file.name.removesuffix(".csv")
+            prices[provider] = self.located(partial(read_prices, file, provider, sources))
         return prices
 
 
 def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
-    """Check every file of a catalog folder.
-
-    Args:
-        folder: A folder with the same files as the packaged catalog.
-        today: The current date; later dates of reading are errors.
-    """
+    """Check every file of a folder with the files of the packaged catalog; dates after today are errors."""
     reader = _CollectingReader(folder)
-    prices = reader.prices(reader.entries(reader.table("sources.toml"), "sources", read_text_table))
+    prices = reader.prices()
     offers = [offer for rows in prices.values() for offer in rows]
     accelerators, providers = reader.rows(Accelerator), reader.rows(Provider)
     known = {located.row.name: located.row for located in accelerators}
@@ -125,23 +122,18 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     found = [
         *_offer_findings(offers, known, by_name, today),
         *_name_findings(reader, set(known)),
-        *_host_findings(reader),
+        *_reference_findings(reader, set(by_name)),
         *_notebook_findings(reader, {CPU, *known}),
         *_coverage_findings(reader, providers, prices),
         *_image_findings(reader, {located.row.architecture for located in accelerators}),
-        *_cost_findings(folder, set(by_name), offers),
+        *_region_findings(reader, set(by_name), offers),
     ]
-    for model in TABLES:
-        found += _future_findings(reader.rows(model), today)
+    for located in (row for model in TABLES for row in reader.rows(model)):
+        days = {field: str(getattr(located.row, field, "")) for field in ("as_of", "read_on")}
+        late = {field: day for field, day in days.items() if day and is_future(day, today)}
+        found += [located.finding(field, f"{day} is in the future") for field, day in late.items()]
     for model, field in UNIQUE:
         found += _unique_name_findings(reader.rows(model), field)
-    placed: list[Located[Any]] = [*reader.rows(MachineLinks), *reader.rows(Image), *reader.rows(MachineNeed)]
-    for located in placed:
-        if located.row.provider not in by_name:
-            found.append(located.finding("provider", f"`{located.row.provider}` has no row in providers.toml"))
-    for links in reader.rows(MachineLinks):
-        if links.row.topology is None and links.row.network_gbit_per_s is None:
-            found.append(links.finding("topology", "the row has neither a topology nor a network rate"))
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
     return CatalogReport(tuple(findings), len(accelerators), len(offers), len(prices))
 
@@ -197,15 +189,6 @@ def _unique_name_findings(rows: Iterable[Located[Any]], field: str) -> Iterator[
             yield located.finding(field, f"is the same as in line {seen[name]}")
 
 
-def _future_findings(rows: Iterable[Located[Any]], today: date) -> Iterator[Finding]:
-    """Yield rows that were read in the future."""
-    for located in rows:
-        for field in ("as_of", "read_on"):
-            day = str(getattr(located.row, field, ""))
-            if day and is_future(day, today):
-                yield located.finding(field, f"{day} is in the future")
-
-
 def is_future(partial: str, today: date) -> bool:
     """Return whether a year, month, day or range of years begins after today.
 
@@ -234,12 +217,21 @@ def _name_findings(reader: _CollectingReader, known: set[str]) -> Iterator[Findi
             yield Finding(table.file, table.line_of_key(name), name, message)
 
 
-def _host_findings(reader: _CollectingReader) -> Iterator[Finding]:
-    """Yield series of CPUs of no family."""
+def _reference_findings(reader: _CollectingReader, providers: set[str]) -> Iterator[Finding]:
+    """Yield rows about unknown providers or CPU families, and links that say nothing."""
     families = {host.row.family for host in reader.rows(CpuFamily)}
     for series in reader.rows(CpuSeries):
         if series.row.host not in families:
             yield series.finding("host", f"unknown family `{series.row.host}`")
+    placed: tuple[type[Any], ...] = (MachineLinks, Image, MachineNeed, ProviderCost, PriceMove)
+    for located in (row for model in placed for row in reader.rows(model)):
+        if located.row.provider not in (
+            {*providers, ANY_PROVIDER} if isinstance(located.row, PriceMove) else providers
+        ):
+            yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
+    for links in reader.rows(MachineLinks):
+        if links.row.topology is None and links.row.network_gbit_per_s is None:
+            yield links.finding("topology", "the row has neither a topology nor a network rate")
 
 
 def _image_findings(reader: _CollectingReader, generations: set[str]) -> Iterator[Finding]:
@@ -288,21 +280,18 @@ def _coverage_findings(
             yield Finding(f"prices/{name}.csv", 1, "provider", f"`{name}` has no row in providers.toml")
 
 
-def _cost_findings(folder: Traversable, providers: set[str], offers: list[Located[Offer]]) -> Iterator[Finding]:
-    """Yield inconsistencies in costs and regions; a folder without these files uses the packaged ones."""
-    if not (folder / COSTS_FILE).is_file():
+def _region_findings(
+    reader: _CollectingReader, providers: set[str], offers: list[Located[Offer]]
+) -> Iterator[Finding]:
+    """Yield regions of no provider, and offers in none; a folder without costs uses the packaged regions."""
+    if not (reader.folder / COSTS_FILE).is_file():
         return
-    try:
-        rows, findings = read_costs(folder)
-    except CatalogError as error:
-        yield from error.findings
-        return
-    yield from findings
-    for located in rows:
-        known = providers | {ANY_PROVIDER} if isinstance(located.row, PriceMove) else providers
-        if not isinstance(located.row, CostAssumption) and located.row.provider not in known:
-            yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
-    regions = {(row.row.provider, row.row.region) for row in rows if isinstance(row.row, Region)}
+    sources = reader.entries(reader.table(COSTS_FILE), "region_sources", read_text_table)
+    rows = reader.located(lambda: read_regions(reader.folder, sources)) if sources else []
+    for region in rows:
+        if region.row.provider not in providers:
+            yield region.finding("provider", f"`{region.row.provider}` has no row in providers.toml")
+    regions = {(row.row.provider, row.row.region) for row in rows}
     clouds = {provider for provider, _ in regions}
     for offer in offers:
         if offer.row.provider in clouds and (offer.row.provider, offer.row.region) not in regions:

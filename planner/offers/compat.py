@@ -80,20 +80,22 @@ class CompatibilityMatrix:
         """Return one entry per framework for an accelerator; empty if the matrix does not cover it."""
         key = (accelerator.name, accelerator.kind, accelerator.vendor, accelerator.compute_capability)
         if key not in self._known:
-            self._known[key] = self._of(accelerator)
+            found: tuple[FrameworkSupport, ...] = ()
+            if accelerator.kind in ("tpu", "npu"):
+                found = tuple(self._on_chip(accelerator, name) for name in FRAMEWORKS)
+            elif accelerator.vendor == "NVIDIA" and accelerator.compute_capability is not None:
+                capability = float(accelerator.compute_capability)
+                found = tuple(self._on_gpu(capability, name) for name in FRAMEWORKS)
+            self._known[key] = found
         return self._known[key]
-
-    def _of(self, accelerator: Accelerator) -> tuple[FrameworkSupport, ...]:
-        if accelerator.kind in ("tpu", "npu"):
-            return tuple(self._on_chip(accelerator, name) for name in FRAMEWORKS)
-        if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
-            return ()
-        capability = float(accelerator.compute_capability)
-        return tuple(self._on_gpu(capability, name) for name in FRAMEWORKS)
 
     def note(self, accelerator: Accelerator, precision: str) -> str:
         """Return a one-sentence compatibility warning; empty if the newest builds run."""
-        missing = self._missing_format(accelerator, precision)
+        missing, capability = "", accelerator.compute_capability if accelerator.vendor == "NVIDIA" else None
+        for row in self.formats:
+            if row.precision == precision and capability and float(capability) < row.capability_min:
+                since = f"compute capability {row.capability_min:g}"
+                missing = missing or f"no {precision} in hardware before {since}: use {row.instead}"
         fitness = [one for one in self.of(accelerator) if one.verdict is not None]
         if not fitness:
             return missing
@@ -124,15 +126,6 @@ class CompatibilityMatrix:
             if build.framework == framework and accelerator.name in build.names:
                 return FrameworkSupport(framework, "runs", build.versions, build.keras3)
         return FrameworkSupport(framework, None)
-
-    def _missing_format(self, accelerator: Accelerator, precision: str) -> str:
-        if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
-            return ""
-        for row in self.formats:
-            if row.precision == precision and float(accelerator.compute_capability) < row.capability_min:
-                since = f"compute capability {row.capability_min:g}"
-                return f"no {precision} in hardware before {since}: use {row.instead}"
-        return ""
 
 
 @cache

@@ -6,25 +6,11 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from datetime import date
 from decimal import Decimal
-from functools import lru_cache
-from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from ..records import Frozen
-from .catalog_files import (
-    CsvForm,
-    Finding,
-    Located,
-    Table,
-    load_rows,
-    read_csv,
-    read_rows,
-    read_table,
-    read_text,
-    read_text_table,
-    require_valid,
-)
+from .catalog_files import CsvForm, Finding, Located, read_csv, read_text
 from .clouds import HYPERSCALERS, NOTEBOOKS, OWNED
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
@@ -127,48 +113,10 @@ def classify_host(provider: str, instance_type: str, *, kind: str | None) -> Hos
     return "tpu" if kind == "tpu" else "vm"
 
 
-def load_costs(folder: Traversable | None = None) -> Costs:
-    """Load the costs of a catalog folder, or the packaged ones if it has none.
-
-    CatalogError if a file is malformed.
-    """
-    if folder is None or not (folder / COSTS_FILE).is_file():
-        return _packaged_costs()
-    return _read_folder(folder)
-
-
-def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
-    """Return the valid rows and the findings on all others, for `catalog check`."""
-    table = read_table(folder, COSTS_FILE)
-    parts: list[tuple[list[Any], list[Finding]]] = [
-        read_rows(table, "provider_cost", ProviderCost),
-        read_rows(table, "assumption", CostAssumption),
-        _read_regions(folder, table),
-        read_rows(table, "price_move", PriceMove),
-    ]
-    return [row for rows, _ in parts for row in rows], [one for _, findings in parts for one in findings]
-
-
-def _read_folder(folder: Traversable) -> Costs:
-    table = read_table(folder, COSTS_FILE)
-    regions = require_valid(*_read_regions(folder, table))
-    return Costs(
-        providers={row.provider: row for row in load_rows(table, "provider_cost", ProviderCost)},
-        assumptions={(row.key, row.place): row for row in load_rows(table, "assumption", CostAssumption)},
-        regions={(row.provider, row.region): row for row in regions},
-        moves={(row.provider, row.purchase): row for row in load_rows(table, "price_move", PriceMove)},
-    )
-
-
-def _read_regions(folder: Traversable, table: Table) -> tuple[list[Located[Region]], list[Finding]]:
-    """Return the located rows of the regions file; CatalogError if there is none."""
-    sources, columns = read_text_table(table, "region_sources"), [one.name for one in fields(Region)]
+def read_regions(folder: Traversable, sources: Mapping[str, str]) -> tuple[list[Located[Region]], list[Finding]]:
+    """Return the rows of the regions file and the findings on all others; `sources` are those of the grids."""
+    columns = [one.name for one in fields(Region)]
     form = CsvForm(REGIONS_FILE, columns, sources={**sources, "": ""}, keys_of="[region_sources]")
     rows, findings = read_csv(Region, read_text(folder / REGIONS_FILE, REGIONS_FILE), form)
     unread = [one for one in rows if not one.row.source and one.row.g_co2_per_kwh is not None]
     return rows, findings + [one.finding("source", "`` is not a key of [region_sources]") for one in unread]
-
-
-@lru_cache(maxsize=1)
-def _packaged_costs() -> Costs:
-    return _read_folder(files("gpuplan.catalog"))

@@ -70,10 +70,19 @@ def build_cpu_accelerator(host: CpuFamily, vcpus: float, memory_gib: float | Non
 
 
 def find_offer_host(offer: Offer, hosts: Mapping[str, CpuFamily], series: Iterable[CpuSeries]) -> CpuFamily | None:
-    """Find the CPU family of an offer, with the series' definition of a vCPU; None if unknown."""
+    """Find the CPU family of an offer; None if unknown.
+
+    It has the series' definition of a vCPU, the lower confidence, and both notes.
+    """
     for entry in series:
         if entry.provider == offer.provider and re.fullmatch(entry.pattern, offer.instance_type):
-            return _apply_series(hosts[entry.host], entry)
+            host, ranks = hosts[entry.host], ("high", "medium", "low")
+            return replace(
+                host,
+                vcpu_is=entry.vcpu_is or host.vcpu_is,
+                confidence=max(host.confidence, entry.confidence, key=ranks.index),
+                note="; ".join(filter(None, (host.note, entry.note))),
+            )
     return None
 
 
@@ -88,16 +97,4 @@ def build_unknown_cpu(template: CpuFamily) -> Accelerator:
         read_on=template.read_on,
         confidence="low",
         note="a CPU host; its figures follow from the instance type",
-    )
-
-
-def _apply_series(host: CpuFamily, entry: CpuSeries) -> CpuFamily:
-    """Return a CPU family with a series' vCPU definition, the lower confidence and both notes."""
-    ranks = ("high", "medium", "low")
-    confidence = max(host.confidence, entry.confidence, key=ranks.index)
-    return replace(
-        host,
-        vcpu_is=entry.vcpu_is or host.vcpu_is,
-        confidence=confidence,
-        note="; ".join(note for note in (host.note, entry.note) if note),
     )

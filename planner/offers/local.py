@@ -94,7 +94,8 @@ def parse_cpuinfo(text: str) -> LocalCpu:
         >>> parse_cpuinfo("vendor_id : GenuineIntel\\ncpu family : 6\\nmodel : 85\\nstepping : 7\\n").cpu_id
         'GenuineIntel-6-55-7'
     """
-    blocks = [dict(_parse_pairs(block)) for block in text.strip().split("\n\n")]
+    pairs = ((line.split(":", 1) for line in b.splitlines() if ":" in line) for b in text.strip().split("\n\n"))
+    blocks = [{key.strip(): value.strip() for key, value in block} for block in pairs]
     first = blocks[0]
     cores = {(b["physical id"], b["core id"]) for b in blocks if "physical id" in b and "core id" in b}
     sockets = {b["physical id"] for b in blocks if "physical id" in b}
@@ -141,12 +142,6 @@ def _resolve_gpu(gpu_names: Sequence[str], names: AcceleratorNames, notes: list[
         return None, 1
     notes += [f"GPU `{other}` is ignored: only one model is used" for other, _ in others]
     return canonical, count
-
-
-def _parse_pairs(block: str) -> list[tuple[str, str]]:
-    """Parse the ``key : value`` lines of a block."""
-    split = (line.split(":", 1) for line in block.splitlines() if ":" in line)
-    return [(key.strip(), value.strip()) for key, value in split]
 
 
 def _format_cpu_id(first: Mapping[str, str]) -> str:

@@ -66,36 +66,29 @@ def build_notebook_offers(notebooks: NotebookTables) -> tuple[Offer, ...]:
 
 
 def find_session_limits(notebooks: NotebookTables, offer: Offer) -> SessionLimits | None:
-    """Return the session limits of a notebook; None for other offers."""
+    """Return the session limits of a notebook, a runtime's before its plan's; None for other offers."""
     for runtime in notebooks.runtimes:
         for plan in notebooks.plans:
             if plan.provider == runtime.provider and _format_name(plan, runtime) == offer.instance_type:
                 sells_packs = not plan.free and plan.usd_per_month is None
                 unit = _find_unit_price(notebooks, plan) if sells_packs else None
-                return _merge_limits(plan, runtime, pack_usd=None if unit is None else unit.usd)
+                return SessionLimits(
+                    session_hours_max=runtime.session_hours_max or plan.session_hours_max,
+                    idle_minutes_max=plan.idle_minutes_max,
+                    weekly_quota_hours=runtime.weekly_quota_hours,
+                    background=plan.background,
+                    guaranteed=plan.guaranteed,
+                    plan=f"{plan.provider}-{plan.plan}",
+                    free=plan.free,
+                    pack_usd=None if unit is None else unit.usd,
+                    usd_per_month=plan.usd_per_month,
+                )
     return None
 
 
 def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice | None:
     """Return the newest price of a plan's compute units; None if it sells none."""
     return _select_newest(u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan))
-
-
-def _merge_limits(
-    plan: NotebookPlan, runtime: NotebookRuntime, *, pack_usd: Decimal | None = None
-) -> SessionLimits:
-    """Return the limits of a plan on a runtime; the runtime's limits take precedence."""
-    return SessionLimits(
-        session_hours_max=runtime.session_hours_max or plan.session_hours_max,
-        idle_minutes_max=plan.idle_minutes_max,
-        weekly_quota_hours=runtime.weekly_quota_hours,
-        background=plan.background,
-        guaranteed=plan.guaranteed,
-        plan=f"{plan.provider}-{plan.plan}",
-        free=plan.free,
-        pack_usd=pack_usd,
-        usd_per_month=plan.usd_per_month,
-    )
 
 
 def _format_name(plan: NotebookPlan, runtime: NotebookRuntime) -> str:
@@ -144,18 +137,17 @@ def _compute_price(
 
 def _build_notes(plan: NotebookPlan, runtime: NotebookRuntime, price: Decimal | None) -> Sequence[str]:
     """Return notes on limits and availability."""
-    limits = _merge_limits(plan, runtime)
-    notes = []
+    hours, notes = runtime.session_hours_max or plan.session_hours_max, []
     if plan.free:
         notes.append("free: the accelerator may be unavailable")
     if price is None:
         notes.append("compute units per hour are not published")
-    if limits.session_hours_max:
-        notes.append(f"sessions of at most {limits.session_hours_max:g} h")
-    if limits.idle_minutes_max:
-        notes.append(f"ends after about {limits.idle_minutes_max:g} min idle")
-    if limits.weekly_quota_hours:
-        notes.append(f"about {limits.weekly_quota_hours:g} h per week")
+    if hours:
+        notes.append(f"sessions of at most {hours:g} h")
+    if plan.idle_minutes_max:
+        notes.append(f"ends after about {plan.idle_minutes_max:g} min idle")
+    if runtime.weekly_quota_hours:
+        notes.append(f"about {runtime.weekly_quota_hours:g} h per week")
     return [*notes, *(note for note in (runtime.note, plan.note) if note)]
 
 

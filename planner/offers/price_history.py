@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError, UsageError
 from .rows import Offer
@@ -16,55 +14,31 @@ from .rows import Offer
 if TYPE_CHECKING:
     from .refreshed_prices import PriceStore
 
-OfferKey = tuple[str, str, str, str]
 
+def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[dict[str, Any]]:
+    """Return the differences between two price lists: changes by size, then additions and removals.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A changed, added or removed price; ``percent`` is None unless the price changed."""
-
-    kind: Literal["changed", "added", "removed"]
-    provider: str
-    instance_type: str
-    region: str
-    purchase: str
-    old_usd_per_hour: Decimal | None
-    new_usd_per_hour: Decimal | None
-    percent: float | None
-    old_as_of: str | None
-    new_as_of: str | None
-
-
-def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
-    """Return the differences between two price lists: changes by size, then additions and removals."""
-    before, after = _index_by_key(old), _index_by_key(new)
-    changes = (_build_change(key, before.get(key), after.get(key)) for key in sorted({*before, *after}))
+    `percent` is None unless the price changed.
+    """
+    before, after = ({(o.provider, *o.key): o for o in offers if o.usd_per_hour} for offers in (old, new))
+    changes: list[dict[str, Any]] = []
+    for key in sorted({*before, *after}):
+        was, now = before.get(key), after.get(key)
+        old_usd, new_usd = (one.usd_per_hour if one else None for one in (was, now))
+        if old_usd != new_usd:
+            changes.append(
+                {
+                    "kind": "added" if old_usd is None else "removed" if new_usd is None else "changed",
+                    **dict(zip(("provider", "instance_type", "region", "purchase"), key, strict=True)),
+                    "old_usd_per_hour": old_usd,
+                    "new_usd_per_hour": new_usd,
+                    "percent": float(new_usd / old_usd - 1) * 100 if old_usd and new_usd else None,
+                    "old_as_of": was.price_as_of if was else None,
+                    "new_as_of": now.price_as_of if now else None,
+                }
+            )
     order = ("changed", "added", "removed")
-    return sorted(filter(None, changes), key=lambda c: (order.index(c.kind), -abs(c.percent or 0.0)))
-
-
-def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
-    return {(o.provider, *o.key): o for o in offers if o.usd_per_hour}
-
-
-def _build_change(key: OfferKey, old: Offer | None, new: Offer | None) -> Change | None:
-    """Return the change of one offer's price; None if it is unchanged."""
-    before, after = (offer.usd_per_hour if offer else None for offer in (old, new))
-    if before == after:
-        return None
-    provider, instance_type, region, purchase = key
-    return Change(
-        kind="added" if before is None else "removed" if after is None else "changed",
-        provider=provider,
-        instance_type=instance_type,
-        region=region,
-        purchase=purchase,
-        old_usd_per_hour=before,
-        new_usd_per_hour=after,
-        percent=float(after / before - 1) * 100 if before and after else None,
-        old_as_of=old.price_as_of if old else None,
-        new_as_of=new.price_as_of if new else None,
-    )
+    return sorted(changes, key=lambda change: (order.index(change["kind"]), -abs(change["percent"] or 0.0)))
 
 
 def load_previous_prices(
@@ -91,13 +65,6 @@ REFUSED_AFTER_DAYS = 90
 REMEDY = "gpuplan catalog refresh"
 
 
-class HasPriceDate(Protocol):
-    """A priced item with a date, such as an offer or a line of a launch plan."""
-
-    @property
-    def price_as_of(self) -> str | None: ...
-
-
 def get_first_day(as_of: str) -> date:
     """Return the first day covered by a partial date. ValueError if the text is not a date.
 
@@ -116,10 +83,9 @@ def compute_age_days(as_of: str, *, today: date) -> int:
     return max(0, (today - get_first_day(as_of)).days)
 
 
-def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
+def require_recent_prices(days: Iterable[str | None], *, today: date, accept_old: bool = False) -> None:
     """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
-    ages_days = (compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of)
-    oldest_days = max(ages_days, default=0)
+    oldest_days = max((compute_age_days(day, today=today) for day in days if day), default=0)
     if oldest_days > REFUSED_AFTER_DAYS and not accept_old:
         raise NoAnswerError(
             f"the price is {oldest_days} days old; "

@@ -60,7 +60,12 @@ class PriceStore:
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
         """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        form = CsvForm(str(path), STORE_COLUMNS, derive=_derive_sources)
+
+        def derive(columns: Columns) -> Columns:
+            pairs = zip(columns["url"], columns["sku"], strict=True)
+            return {"price_source": [f"{url} ({sku})" for url, sku in pairs]}
+
+        form = CsvForm(str(path), STORE_COLUMNS, derive=derive)
         return _read_file(path, RefreshedOffer, form, provider=provider)
 
     def etags(self, provider: str) -> dict[str, str]:
@@ -87,12 +92,9 @@ class PriceStore:
     def write(
         self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
     ) -> None:
-        """Replace the prices of a provider atomically; those before the last change are the `previous` ones.
+        """Replace all prices of a provider atomically; those before the last change are the `previous` ones.
 
-        Args:
-            provider: The provider.
-            offers: All of its current prices.
-            gone: Offers that it no longer lists, with the day; None leaves those that are stored.
+        `gone` are the offers that it no longer lists, with the day; None leaves those that are stored.
         """
         offers = sorted(offers, key=lambda offer: offer.key)
         before = {offer.key: offer.usd_per_hour for offer in self.offers(provider)}
@@ -152,12 +154,6 @@ def _read_file(path: Path, model: type[R], form: CsvForm, **fixed: str) -> tuple
     if not path.is_file():
         return ()
     return require_valid(*read_csv(model, read_text(path, form.file), form, **fixed))
-
-
-def _derive_sources(columns: Columns) -> Columns:
-    """Return the sources of prices: address, and SKU or meter."""
-    pairs = zip(columns["url"], columns["sku"], strict=True)
-    return {"price_source": [f"{url} ({sku})" for url, sku in pairs]}
 
 
 def _format_cell(value: Any) -> str:

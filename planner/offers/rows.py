@@ -222,20 +222,26 @@ class Accelerator(Row):
     bf16_tensor_tflop_per_s: Positive | None = None
     fp8_tensor_tflop_per_s: Positive | None = None
     int8_tensor_top_per_s: Positive | None = None
-    # Best measured product over the dense peak, in bfloat16 and in float8: "maximum achievable matmul" of
-    # stas00/ml-engineering@744d01e, compute/accelerator/README.md.
+    # Best measured product over the dense peak, in bfloat16 and in float8: of GPUs "maximum achievable matmul" of
+    # stas00/ml-engineering@744d01e, compute/accelerator/README.md; of TPUs in training steps.
     matmul_share: Positive | None = None
     fp8_matmul_share: Positive | None = None
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
     link_gb_per_s_total: Positive | None = None  # NVLink or equivalent, both directions, all links of a device
     bridged: bool = False  # these links join pairs of cards by a bridge, not all of a machine
+    dies_per_slot: int = 1  # that share one PCIe slot [-]
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
     array_lanes: int | None = None  # side of a TPU's arrays of multiply-adds, if it is not 128 [-]
+    # Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
+    # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4) [-].
+    cores_per_chip: int = 1
+    chips_per_host: int | None = None  # most chips of a host that the Cloud TPU API starts [-]
     slice_cores: int | None = None  # cores that a chip counts in the name of a TPU slice (v3-8) [-]
     smallest_slice: str | None = None  # TPU slice that libtpu compiles for
     google_type: str | None = None  # `acceleratorType` that attaches it to an N1 machine
     google_quota: str | None = None  # metric of its regional quota
+    google_runtime: str | None = None  # of TPUs for JAX and PyTorch, if it is not the usual one
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()
     source: str

@@ -125,9 +125,7 @@ def load_preemption_data(folder: Traversable | None = None) -> PreemptionData:
     return _read(folder)
 
 
-@cache
-def _load_packaged() -> PreemptionData:
-    return _read(files("gpuplan.catalog"))
+_load_packaged = cache(lambda: _read(files("gpuplan.catalog")))
 
 
 def _read(home: Traversable) -> PreemptionData:
@@ -151,12 +149,7 @@ def _read_csv(model: type[R], file: Traversable, columns: Sequence[str]) -> tupl
 
 
 def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> PreemptionStatistics:
-    """Return the preemption statistics of an offer's machine.
-
-    Args:
-        offer: A spot offer.
-        facts: Preemption data of the catalog.
-    """
+    """Return the preemption statistics of a spot offer's machine."""
     rule = facts.rules.get(offer.provider)
     terms: dict[str, Any] = {name: getattr(rule, name, None) for name in ("life_hours_max", "notice_s")}
     watched, given = _find_observed(offer, facts), facts.assumed

@@ -29,16 +29,9 @@ def build_own_machine(
     power_w: float | None = None,
     usd_per_kwh: float = USD_PER_KWH,
 ) -> OwnMachine:
-    """Build a machine of the user that costs its electricity.
+    """Build a machine of the user that costs its electricity; UsageError if its power is not known.
 
-    Args:
-        accelerator: Its accelerator.
-        devices: Number of accelerators [-].
-        power_w: Power during training; None for that of the boards and `HOST_W` [W].
-        usd_per_kwh: Price of electricity [USD/kWh].
-
-    Raises:
-        UsageError: The power of the accelerator is not known.
+    `power_w` is that during training; None for that of the boards and `HOST_W` [W].
     """
     from ..settings_entries import OwnMachine
 
@@ -58,10 +51,7 @@ def require_power_w(accelerator: Accelerator, devices: float) -> float:
 
 
 def build_own_offers(machines: Iterable[OwnMachine], names: AcceleratorNames) -> tuple[Offer, ...]:
-    """Build offers of the provider ``own`` from the user's machines.
-
-    UsageError if an accelerator is not in the catalog.
-    """
+    """Build offers of the provider ``own``; UsageError if an accelerator is not in the catalog."""
     return tuple(
         Offer(
             provider=OWN_PROVIDER,
@@ -88,24 +78,22 @@ def apply_committed_prices(
     """Replace list prices by committed ones; the note keeps the list price."""
     if not committed:
         return tuple(offers)
-    return tuple(_apply_commitment(offer, committed, today) for offer in offers)
-
-
-def _apply_commitment(offer: Offer, committed: Sequence[CommittedPrice], today: date) -> Offer:
-    """Return an offer at its committed price, or unchanged."""
     from ..settings_entries import find_committed_price
 
-    entry = find_committed_price(offer, committed, today=today)
-    if entry is None:
-        return offer
-    listed = "no list price" if offer.usd_per_hour is None else f"list price {offer.usd_per_hour} USD/h"
-    term = f" until {entry.until}" if entry.until else ""
-    notes = (f"committed price{term}, {listed}", entry.note, offer.note)
-    return replace(
-        offer,
-        usd_per_hour=entry.usd_per_hour,
-        price_as_of=None,
-        price_source=OWN_SOURCE,
-        estimated=False,
-        note="; ".join(note for note in notes if note),
-    )
+    def apply(offer: Offer) -> Offer:
+        entry = find_committed_price(offer, committed, today=today)
+        if entry is None:
+            return offer
+        listed = "no list price" if offer.usd_per_hour is None else f"list price {offer.usd_per_hour} USD/h"
+        term = f" until {entry.until}" if entry.until else ""
+        note = "; ".join(filter(None, (f"committed price{term}, {listed}", entry.note, offer.note)))
+        return replace(
+            offer,
+            usd_per_hour=entry.usd_per_hour,
+            price_as_of=None,
+            price_source=OWN_SOURCE,
+            estimated=False,
+            note=note,
+        )
+
+    return tuple(map(apply, offers))

@@ -16,7 +16,6 @@ from ..profile_schema import PROFILE_SCHEMA
 from ..records import parse_json
 from ..workload.reference import SCRIPT_SUFFIXES
 from ..workload.resize import Resizer
-from .device_estimate import count_mesh_devices
 from .input_pipeline import build_measured_pipeline
 from .measured_steps import add_measurements, build_stated_rows, load_own_step, parse_step_times
 from .memory import UNSHARDED
@@ -91,7 +90,7 @@ def select_mesh_offers(selection: Selection, filters: Filters, workload: Workloa
     layout = workload.layout
     if layout is None or filters.devices or (layout.takes_all and layout.is_data_parallel):
         return selection
-    left = tuple(one for one in selection.offers if count_mesh_devices(one.offer) == layout.devices)
+    left = tuple(one for one in selection.offers if one.mesh_devices == layout.devices)
     if not left:
         raise NoAnswerError(
             f"`{workload.model}` distributes its model over {layout.devices} devices, which none of the selected "

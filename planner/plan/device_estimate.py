@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..estimate_document import OWN_KEYS
-from ..predict.executed_ops import CORES_PER_CHIP
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..records import Frozen, round_floats, to_plain
@@ -17,7 +16,6 @@ from ..units import Interval
 from .memory import MemoryVerdict, Remedy, describe_changes, memory_note
 
 if TYPE_CHECKING:
-    from ..offers.rows import Offer
     from ..workload.model import Workload
 
 
@@ -38,11 +36,6 @@ def count_replicas(devices: float) -> int:
         (8, 1)
     """
     return max(1, math.floor(devices))
-
-
-def count_mesh_devices(offer: Offer) -> float:
-    """Return the number of devices that a script sees on a machine; a chip of TPU v2 or v3 is two [-]."""
-    return offer.devices * CORES_PER_CHIP.get(offer.accelerator, 1)
 
 
 # Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that

@@ -22,7 +22,6 @@ from .device_estimate import (
     ScalingMode,
     combine_phases,
     compute_run_length,
-    count_mesh_devices,
     count_replicas,
 )
 from .memory import (
@@ -45,7 +44,6 @@ from .memory import (
 )
 
 if TYPE_CHECKING:
-    from ..offers.rows import Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
     from ..workload.ops import Op
@@ -124,7 +122,7 @@ def predict_step_on_devices(
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=hosts)
     devices: float = count_replicas(offer.devices)
     if sharding.divides_products:
-        collectives, devices = _list_collectives(each, sharding, offer), offer.devices
+        collectives, devices = _list_collectives(each, sharding, selected), offer.devices
         if isinstance(collectives, NoPrediction):
             return collectives
         exchanges = list_mesh_exchanges(collectives, host_devices=devices / hosts)
@@ -138,7 +136,9 @@ def predict_step_on_devices(
     )
 
 
-def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple[Collective, ...] | NoPrediction:
+def _list_collectives(
+    each: Workload, sharding: Sharding, selected: OfferContext
+) -> tuple[Collective, ...] | NoPrediction:
     """Return the collectives of a step whose products devices share, or why it cannot run on an offer."""
     divided = each.divided
     if divided is None:
@@ -149,10 +149,10 @@ def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple
             "gather the batch instead, with more work and memory than is shown",
             hint="give outputs of layers a layout (`layout_map['.*/output'] = ('batch',)`)",
         )
-    wanted, found = divided.layout.devices, count_mesh_devices(offer)
-    if found != offer.devices:
+    wanted, found = divided.layout.devices, selected.mesh_devices
+    if found != selected.offer.devices:
         return NoPrediction(
-            f"a layout over the cores of {offer.accelerator} chips is not modelled", hint=PLAN_COPIES
+            f"a layout over the cores of {selected.offer.accelerator} chips is not modelled", hint=PLAN_COPIES
         )
     if found % wanted or (sharding == Sharding.SCRIPT and wanted != found):
         who = "the script lays its model out" if sharding == Sharding.SCRIPT else f"`{sharding}` divides it"

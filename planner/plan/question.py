@@ -140,6 +140,11 @@ class OfferContext(NamedTuple):
     rule: AvailabilityRule | None = None  # rule of the catalog on its availability; None: it can be had now
 
     @property
+    def mesh_devices(self) -> float:
+        """Number of devices that a script sees on the machine; a chip of TPU v2 or v3 is two [-]."""
+        return self.offer.devices * (self.accelerator.cores_per_chip if self.accelerator else 1)
+
+    @property
     def is_refused(self) -> bool:
         """Whether the account's quota is known to be too small for the offer."""
         return self.quota is not None and self.quota.state == "too_small"

@@ -12,7 +12,7 @@ from .coefficients import LAST_YEAR, AcceleratorLimits
 from .kernel_table import SIXTEEN_BIT, KernelTable, Operand
 from .roofline import select_rows
 from .step_time import NoPrediction
-from .systolic_array import SHARES
+from .systolic_array import USUAL_PRODUCT_SHARE
 
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
@@ -182,7 +182,7 @@ def _matmul_share(accelerator: Accelerator, dtypes: Sequence[str]) -> Any:
     import numpy as np
 
     if accelerator.kind == "tpu":
-        return SHARES.find_products(accelerator.name)
+        return accelerator.matmul_share or USUAL_PRODUCT_SHARE
     share, share_8bit = accelerator.matmul_share or 0.0, accelerator.fp8_matmul_share or 0.0
     shares = [share_8bit or share if dtype == "int8" or dtype.startswith("float8") else share for dtype in dtypes]
     return share if len(set(shares)) < 2 and share in shares else np.array(shares)

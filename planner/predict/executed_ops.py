@@ -32,10 +32,6 @@ from .library_kernels import (
 from .measurements import Measurement
 from .run_config import TENSORFLOW
 
-# Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
-# cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
-CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}
-
 
 class ArraySweep(NamedTuple):
     """An operation on all gradients, on all weights or on the batch, which a script runs beside the step."""
@@ -211,7 +207,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         cudnn_layers=layers & workload.looped_layers,
         unfused=frozenset() if compiled else COMPOSED_CALLS.get(workload.backend, frozenset()),
         converted=frozenset() if workload.backend == "torch" else converted,
-        cores=CORES_PER_CHIP.get(accelerator.name, 1),
+        cores=accelerator.cores_per_chip,
         fused_attention=choose_attention(workload, accelerator).fused,
         attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
         row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
@@ -230,7 +226,7 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         cudnn_layers=find_cudnn_layers(m),
         unfused=find_unfused_parts(m),
         converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
-        cores=CORES_PER_CHIP.get(m.accelerator, 1),
+        cores=m.device.cores_per_chip if m.device else 1,
         attention_kernel=find_attention_kernel(m),
         persistent_norms=has_persistent_norms(m),
         row_kernels=accelerator is not None and has_row_kernels(m, accelerator),

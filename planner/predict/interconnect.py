@@ -19,7 +19,6 @@ MESH_SHARES: Mapping[str, Mapping[int, float]] = {
     "Pascal": {2: 1 / 4, 3: 2 / 4, 4: 3 / 4},
     "Volta": {2: 1 / 6, 3: 2 / 6, 4: 4 / 6},
 }
-DIES_PER_SLOT = {"K80": 2}
 
 
 class HostSpec(Frozen):
@@ -88,7 +87,7 @@ def _inside(accelerator: Accelerator, *, devices: float, machine: HostSpec) -> L
         in_mesh = {} if topology == "switch" else MESH_SHARES.get(accelerator.architecture, {})
         return Link(kind="nvlink", bytes_per_s=one_way * in_mesh.get(round(devices), 1.0))
     if accelerator.pcie_gb_per_s_per_direction:
-        rate = accelerator.pcie_gb_per_s_per_direction * GIGA / DIES_PER_SLOT.get(accelerator.name, 1)
+        rate = accelerator.pcie_gb_per_s_per_direction * GIGA / accelerator.dies_per_slot
         return Link(kind="pcie", bytes_per_s=rate)
     return None
 
@@ -96,8 +95,7 @@ def _inside(accelerator: Accelerator, *, devices: float, machine: HostSpec) -> L
 def _usual_topology(accelerator: Accelerator) -> Topology:
     if accelerator.ici_gbit_per_s_per_direction:
         return "ici"
-    joined = accelerator.link_gb_per_s_total and not accelerator.name.endswith("-PCIe")
-    if not joined or accelerator.bridged:
+    if not accelerator.link_gb_per_s_total or accelerator.bridged:
         return "pcie"
     return "cube mesh" if accelerator.architecture in MESH_SHARES else "switch"
 

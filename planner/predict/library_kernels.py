@@ -48,7 +48,7 @@ def find_cudnn_layers(m: Measurement) -> frozenset[str]:
     them. Keras on TensorFlow 1, MXNet and CNTK looped, but for scripts that ask for `CuDNNLSTM`: their rows say so
     beside the versions. On JAX it depends on the version of Keras.
     """
-    if m.framework == "jax" and m.compiled and not m.accelerator.startswith(("CPU", "TPU")):
+    if m.framework == "jax" and m.compiled and m.is_on_gpu:
         keras = re.search(r"Keras (\d+)\.(\d+)", m.software)
         return _list_jax_cudnn_layers(tuple(map(int, keras.groups())) if keras else (0, 0))
     if CUDNN_LAYER in m.software:
@@ -165,8 +165,7 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
 
 def is_by_xla(m: Measurement) -> bool:
     """Return True for steps that XLA compiled whole for a GPU, as it does for Keras 3."""
-    on_gpu = not m.accelerator.startswith(("CPU", "TPU"))
-    return m.compiled and on_gpu and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
+    return m.compiled and m.is_on_gpu and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
 
 
 def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, Literal, cast, get_args
 
 from ..errors import UsageError
 from ..offers.aliases import get_chip_name
+from ..offers.catalog import load_catalog
+from ..offers.rows import CPU, Accelerator
 from ..records import Frozen
 
 COLUMNS = (
@@ -108,6 +110,16 @@ class Measurement(Frozen):
     def origin(self) -> str:
         """Publisher, of one series or of several."""
         return PUBLISHERS.get(self.series, self.series)
+
+    @property
+    def device(self) -> Accelerator | None:
+        """Row of the accelerator in the packaged catalog; None for a CPU."""
+        return load_catalog().accelerators.get(self.accelerator)
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the accelerator is neither a TPU nor a CPU."""
+        return self.accelerator != CPU and not (self.device and self.device.kind == "tpu")
 
     @property
     def chip(self) -> str:

@@ -21,7 +21,7 @@ from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
-from .systolic_array import SHARES, systolic_parts_s
+from .systolic_array import USUAL_PRODUCT_SHARE, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
@@ -233,7 +233,7 @@ def find_basis(
     if kind in runs or append_mode(kind, mode) in runs:
         return "modelled", ""
     if accelerator.kind == "tpu":
-        share = SHARES.find_products(accelerator.name)
+        share = accelerator.matmul_share or USUAL_PRODUCT_SHARE
         return (
             "datasheet",
             f"no measurement of {kind} was fitted: products at {share:.0%} of the datasheet's peak",

@@ -26,7 +26,7 @@ KERAS_3_YEAR = 2023.9  # release of Keras 3.0, November 2023
 
 def find_wait_factor(m: Measurement) -> float:
     """Return the factor of a step's time from a loop that waits for the previous step [-]."""
-    return WAIT_ON_TPU if m.waits and m.accelerator.startswith("TPU") else 1.0
+    return WAIT_ON_TPU if m.waits and m.device and m.device.kind == "tpu" else 1.0
 
 
 def find_software_year(m: Measurement) -> float:

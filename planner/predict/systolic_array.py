@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..records import Frozen
 from .coefficients import AcceleratorLimits
 from .kernel_table import ATTENTION_PASSES, CATEGORIES, DEPTHWISE, KernelTable
 from .roofline import soft_max
@@ -18,29 +17,12 @@ from .roofline import soft_max
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
 SHARPNESS = 4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
 _FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
-
-
-class SystolicShares(Frozen):
-    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-]."""
-
-    # of matrix products and convolutions, by accelerator; "" for those without published steps
-    products: dict[str, float]
-    attention: float  # of both passes of fused attention, on every chip
-
-    def find_products(self, accelerator: str) -> float:
-        """Return the share of matrix products on an accelerator [-]."""
-        return self.products.get(accelerator, self.products[""])
-
-
-# Read, not fitted. v2 and v3: their four published steps take as long as datasheet rates say. v5e: XLA's product
-# of 8192 cubed, 182 of 197 TFLOP/s, timed from the host (jax-ml/jax@cec06d11 docs/pallas/tpu/matmul.ipynb). v5p:
-# 328 of 459 TFLOP/s in whole steps of a model of 32 billion parameters that repeats no product, 6 % of them beside
-# products (AI-Hypercomputer/maxtext@0ed7bd52 MaxText/configs/v5p/README.md).
-READ_SHARES = {"TPU-v2": 1.0, "TPU-v3": 1.0, "TPU-v5e": 0.92, "TPU-v5p": 0.76}
-# v6e and attention: fitted on steps of Llama with 8 and 70 billion parameters, whose products have sides of 4,096
-# to 28,672; smaller ones may reach less. One product of 8192 cubed alone reaches 0.82 to 0.90 of the peak
-# (AI-Hypercomputer/tpu-recipes@c8cfe2f6 microbenchmarks/README.md).
-SHARES = SystolicShares(products={**READ_SHARES, "": 0.754, "TPU-v6e": 0.614}, attention=0.379)
+# Shares of the datasheet's peak that matrix units reach in training steps [-]: of products, on chips without a
+# `matmul_share` in the catalog, and of both passes of fused attention. Fitted, with the share of v6e, on steps of
+# Llama of 8 and 70 billion parameters, whose products have sides of 4,096 to 28,672; smaller ones may reach less.
+# One product of 8192 cubed alone reaches 0.82 to 0.90 of a v6e's peak (AI-Hypercomputer/tpu-recipes@c8cfe2f6
+# microbenchmarks/README.md).
+USUAL_PRODUCT_SHARE, ATTENTION_SHARE = 0.754, 0.379
 
 
 def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> Any:
@@ -59,7 +41,7 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
 
 
 def systolic_parts_s(
-    table: KernelTable, chip: AcceleratorLimits, *, attention_share: float = SHARES.attention, xp: Any
+    table: KernelTable, chip: AcceleratorLimits, *, attention_share: float = ATTENTION_SHARE, xp: Any
 ) -> tuple[Any, Any, Any]:
     """Return total, arithmetic and memory time of all launches of each row [s].
 

@@ -228,7 +228,12 @@ def run_benchmark(
     facts = probe_device(backend, device)
     name = find_accelerator_name(facts)
     accelerator = None if name is None else resolve_accelerator(load_catalog(), name)
-    _require_whole_chip(name)
+    if accelerator is not None and accelerator.cores_per_chip > 1:
+        raise GpuplanError(
+            f"a {name} has {accelerator.cores_per_chip} cores, and Keras uses one of them: its steps are not "
+            "those of the chip",
+            hint="measure a run on all of them with `gpuplan.StepTimer`",
+        )
     found: BenchmarkDocument = {
         "gpuplan_version": __version__,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -283,15 +288,3 @@ def _measure(one: Configured, backend: str, device: Device | None, *, end_s: flo
         reason = "it does not fit in the memory" if row["status"] == "out_of_memory" else row["message"]
         raise GpuplanError(reason or row["status"])
     return document
-
-
-def _require_whole_chip(name: str | None) -> None:
-    """Raise GpuplanError for a TPU chip of several cores, of which Keras uses one."""
-    from ..predict.executed_ops import CORES_PER_CHIP
-
-    cores = CORES_PER_CHIP.get(name or "", 1)
-    if cores > 1:
-        raise GpuplanError(
-            f"a {name} has {cores} cores, and Keras uses one of them: its steps are not those of the chip",
-            hint="measure a run on all of them with `gpuplan.StepTimer`",
-        )

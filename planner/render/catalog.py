@@ -13,7 +13,6 @@ from ..units import format_usd
 from .output import UNKNOWN, make_columns, make_numbers
 
 if TYPE_CHECKING:
-    from ..offers.price_history import Change
     from ..offers.refresh.run import RefreshOutcome
     from ..offers.refresh.source import LeftOutReason
     from ..offers.rows import Accelerator, Offer
@@ -181,21 +180,21 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome]) -> list[str]:
     return [*(f"unreachable: {why} ({', '.join(names)})" for why, names in away.items()), *lines]
 
 
-def format_changes_markdown(changes: Sequence[Change]) -> str:
+def format_changes_markdown(changes: Sequence[Mapping[str, Any]]) -> str:
     """Format changes as Markdown for a pull request: counts, and a table of the largest."""
-    kinds = Counter(change.kind for change in changes)
+    kinds = Counter(change["kind"] for change in changes)
     numbers = ", ".join(f"{kinds[kind]} {kind}" for kind in ("changed", "added", "removed"))
     lines = [f"**Prices**: {numbers}.", ""]
     if changes:
         lines += ["| | provider | instance type | region | buy | old USD/h | new USD/h | % |"]
         lines += ["| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
     for change in changes[:MAX_MARKDOWN_ROWS]:
-        prices = (change.old_usd_per_hour, change.new_usd_per_hour)
+        prices = (change["old_usd_per_hour"], change["new_usd_per_hour"])
         cells = (
-            *(change.kind, change.provider, change.instance_type, change.region),
-            change.purchase.replace("_", " "),
+            *(change[name] for name in ("kind", "provider", "instance_type", "region")),
+            change["purchase"].replace("_", " "),
             *(UNKNOWN if usd is None else format(usd, "f") for usd in prices),
-            UNKNOWN if change.percent is None else f"{change.percent:+.1f}",
+            UNKNOWN if change["percent"] is None else f"{change['percent']:+.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     if len(changes) > MAX_MARKDOWN_ROWS:

@@ -40,11 +40,11 @@ def validated(result: Result, schema: str) -> dict[str, Any]:
 
 
 def test_offers_as_json_are_the_whole_catalog() -> None:
-    """3,709 dated prices, 39 notebook tiers and this machine, under the keys of the contract."""
+    """3,855 dated prices, 39 notebook tiers and this machine, under the keys of the contract."""
     document = validated(invoke("offers", "--json"), "gpuplan.offers.json")
 
     assert document["schema"] == "gpuplan.offers/1"
-    assert len(document["offers"]) == 3854 + 39 + 1
+    assert len(document["offers"]) == 3855 + 39 + 1
     assert all(list(offer)[: len(CONTRACT_KEYS)] == CONTRACT_KEYS for offer in document["offers"])
 
 
@@ -139,7 +139,7 @@ def test_catalog_check_of_the_packaged_catalog(monkeypatch: pytest.MonkeyPatch) 
     result = invoke("catalog", "check")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "ok: 3854 prices of 13 providers, 81 accelerators\n"
+    assert result.stderr == "ok: 3855 prices of 13 providers, 81 accelerators\n"
 
 
 def test_catalog_check_lists_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,10 @@ architecture = "TPU v9"
 memory_gib = 32
 memory_gb_per_s = 1600
 bf16_tensor_tflop_per_s = 900
+matmul_share = 0.5
 ici_gbit_per_s_per_direction = 800
+chips_per_host = 8
+google_runtime = "v2-alpha-tpuv9"
 source = "the data sheet of a TPU that does not exist"
 read_on = 2026-07-01
 confidence = "low"
@@ -91,3 +94,24 @@ def test_a_gpu_is_launched_by_its_architecture(
     assert done.code == 0, done.err
     assert "a9-highgpu-1g (Z100-SXM), us-central1-a" in done.out
     assert "common-cu129-ubuntu-2404-nvidia-580" in done.out
+
+
+def test_a_tpu_is_launched_and_exported_by_its_row(
+    gpuplan: Run, saved: str, catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runtime and chips of one host are those of the row: eight are one machine, and a container gets them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import keras\n")
+    row = "tpu-v9-8,TPU-v9,8,,,us-central1,on_demand,16.00,2026-11-20,karpenter-gcp,false,true,active,\n"
+    (catalog / "prices" / "gcp.csv").write_text((catalog / "prices" / "gcp.csv").read_text() + row)
+    gpuplan("estimate", saved, "--accelerator", "TPU v9", "--devices", "8", "-o", "plan.json")
+    asked = ("plan.json", "--script", "train.py", "--source")
+
+    launched = gpuplan("launch", *asked, "image:example.org/train:1", "--dry-run", "--json", "-O", "project=p")
+    assert launched.code == 0, launched.err
+    assert "v2-alpha-tpuv9" in launched.out
+    assert "docker run --rm --init --network host --privileged" in launched.out
+    for engine, words in (("skypilot", "runtime_version: v2-alpha-tpuv9"), ("dstack", "v9-8")):
+        exported = gpuplan("export", *asked, "git:https://github.com/o/r@main", "--to", engine)
+        assert exported.code == 0, exported.err
+        assert words in exported.out

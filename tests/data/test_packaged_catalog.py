@@ -16,10 +16,10 @@ from gpuplan.offers.rows import AvailabilityRule, Offer
 # One row a purchase option. Each machine has an on-demand row, without a price where none is published (p5e and
 # trn2 are sold as spot or capacity blocks only, a3-ultragpu-8g in europe-west4 as spot).
 ROWS = {
-    "aws": 1250, "azure": 912, "coreweave": 13, "digitalocean": 6, "gcp": 1522, "hyperstack": 5, "lambda": 23,
+    "aws": 1250, "azure": 912, "coreweave": 13, "digitalocean": 6, "gcp": 1523, "hyperstack": 5, "lambda": 23,
     "nebius": 6, "runpod": 45, "scaleway": 5, "vast": 47, "verda": 14, "vultr": 6,
 }  # fmt: skip
-ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2577, 2574, 1277
+ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2578, 2575, 1277
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,7 @@ AVAILABILITY = [
     ("g5.xlarge", "us-east-1", "on_demand", "quota"),
     ("m5.xlarge", "us-east-1", "on_demand", "now"),
     ("tpu-v5litepod-1", "us-central1", "on_demand", "quota"),
+    ("tpu-v7x-8", "us-central1", "on_demand", "reserved"),
     ("kaggle-free-t4x2", "any", "on_demand", "account"),
     ("NVIDIA H100 80GB HBM3 [secure]", "any", "on_demand", "now"),
     ("NVIDIA H100 80GB HBM3 [community]", "any", "on_demand", "now"),

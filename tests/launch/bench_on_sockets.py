@@ -122,15 +122,19 @@ def without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+SLICES = {"tpu-v5litepod-8": ("TPU-v5e", 8), "tpu-v5litepod-64": ("TPU-v5e", 64), "tpu-v6e-8": ("TPU-v6e", 8)}
+
+
 def candidate(
     instance_type: str, region: str, *, purchase: str = "on_demand", usd: str = "1.5"
 ) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour, capped at an hour."""
+    accelerator, devices = SLICES.get(instance_type, ("T4", 1))
     return LaunchCandidate(
         rank=1,
         instance_type=instance_type,
-        accelerator="T4",
-        devices=1,
+        accelerator=accelerator,
+        devices=devices,
         region=region,
         purchase=purchase,
         usd_per_hour=Decimal(usd),

@@ -67,7 +67,7 @@ def test_unknown_names_are_usage_errors(filters: dict[str, list[str]], message: 
 @pytest.mark.parametrize(
     ("filters", "label"),
     [
-        ({"accelerators": ["TPU-v7"]}, "--accelerator TPU-v7"),
+        ({"accelerators": ["Trainium3"]}, "--accelerator Trainium3"),
         ({"accelerators": ["TPU-v3"], "providers": ["aws"]}, "--provider aws"),
         ({"accelerators": ["TPU-v2"], "regions": ["us-east-1"]}, "--region us-east-1"),
         ({"providers": ["lambda"], "purchase": "spot"}, "--purchase spot"),

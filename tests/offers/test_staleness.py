@@ -34,8 +34,8 @@ def test_a_partial_date_is_as_old_as_it_can_be(as_of: str, days: int) -> None:
 
 def test_no_money_is_spent_on_a_price_of_91_days() -> None:
     """90 days are taken; 91 are not, unless the user accepts it."""
-    require_recent_prices([make_offer(price_as_of="2026-08-23")], today=TODAY)
-    old = [make_offer(price_as_of="2026-08-22")]
+    require_recent_prices(["2026-08-23"], today=TODAY)
+    old = ["2026-08-22"]
 
     with pytest.raises(NoAnswerError, match="the price is 91 days old") as caught:
         require_recent_prices(old, today=TODAY)

@@ -8,14 +8,14 @@ from datetime import datetime
 import pytest
 from factories import make_accelerator, make_offer
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.offers.costs import load_costs
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.comparison import co2_kg, energy_kwh, machine_power_w
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.question import EU, Filters, OfferContext, resolve_countries, select
 from gpuplan.plan.request import parse_seconds_until
 from gpuplan.units import Interval
 
-COSTS = load_costs()
+COSTS = load_catalog().costs
 TERMS = CostTerms(costs=COSTS, overrides={"power_share": 1.0})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, estimate_workload, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
-from gpuplan.offers.costs import load_costs
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.device_estimate import WHY
 from gpuplan.plan.estimate_device import DeviceEstimator
@@ -17,7 +17,7 @@ from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op, OpKind
 
-TERMS = CostTerms(costs=load_costs())
+TERMS = CostTerms(costs=load_catalog().costs)
 FROM_DISK = InputPipeline(  # 1 TB in samples of 1 MB
     per_vcpu=(100.0, 100.0, 100.0),
     because="by hand",

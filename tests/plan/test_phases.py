@@ -16,7 +16,7 @@ from factories import (
     make_workload,
 )
 from gpuplan.estimate_document import read_offers
-from gpuplan.offers.costs import load_costs
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.question import Question
@@ -67,7 +67,7 @@ def test_memory_is_that_of_the_largest_phase() -> None:
 
 def test_each_program_is_compiled() -> None:
     """Ten models of equal calls are compiled ten times; the base is paid once."""
-    terms = CostTerms(costs=load_costs())
+    terms = CostTerms(costs=load_catalog().costs)
     product = Op(
         kind=OpKind.DOT, name="dot_general", phase="forward", layer="dense", dtype="float32", m=9, n=9, k=9
     )

@@ -9,7 +9,7 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.context import count_mesh_devices, follow_script, select_mesh_offers, select_named_machines
+from gpuplan.plan.context import follow_script, select_mesh_offers, select_named_machines
 from gpuplan.plan.memory import build_device_workload, compute_device_memory
 from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.collectives import RingLinks, add_replicas, compute_link_s, count_hosts, list_mesh_exchanges
@@ -54,7 +54,7 @@ def test_offers_are_those_with_the_devices_of_the_mesh() -> None:
     everything = select(Filters(include_local=False), catalog=load_catalog())
 
     left = select_mesh_offers(everything, Filters(), lay_out(DIVIDED)).offers
-    assert {count_mesh_devices(one.offer) for one in left} == {8.0}
+    assert {one.mesh_devices for one in left} == {8.0}
     assert {one.offer.devices for one in left if one.offer.accelerator == "TPU-v3"} == {4.0}
     for layout, filters in ((DIVIDED, Filters(devices=(4,))), (replace(COPIES, takes_all=True), Filters())):
         assert select_mesh_offers(everything, filters, lay_out(layout)) is everything

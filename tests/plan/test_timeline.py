@@ -17,7 +17,7 @@ from factories import (
     make_workload,
 )
 from gpuplan.errors import UsageError
-from gpuplan.offers.costs import load_costs
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
 from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.offer_estimate import OfferEstimate
@@ -28,7 +28,7 @@ from gpuplan.workload.model import Workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-COSTS = load_costs()
+COSTS = load_catalog().costs
 T4 = make_accelerator("T4")
 prices = st.decimals(min_value="0.01", max_value="100", places=4)
 amounts = st.just(0.0) | st.floats(min_value=0.01, max_value=1e5)

@@ -9,9 +9,9 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
-from gpuplan.predict.executed_ops import CORES_PER_CHIP, Execution, count_variables, repeat_updates
+from gpuplan.predict.executed_ops import Execution, count_variables, repeat_updates
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.systolic_array import SHARES, padded_flops, systolic_parts_s
+from gpuplan.predict.systolic_array import ATTENTION_SHARE, USUAL_PRODUCT_SHARE, padded_flops, systolic_parts_s
 from gpuplan.workload.ops import Op, OpKind
 
 
@@ -74,7 +74,7 @@ def test_newer_arrays_are_wider() -> None:
     def padded(name: str) -> float:
         limits = chip(name, small)
         share_s = systolic_parts_s(small, limits, xp=np)[1][0]
-        return float(share_s * limits.peak_flop_per_s[0] * SHARES.find_products(name))
+        return float(share_s * limits.peak_flop_per_s[0] * limits.matmul_share)
 
     assert padded("TPU-v6e") / padded("TPU-v5e") == pytest.approx(2.0)
 
@@ -82,14 +82,14 @@ def test_newer_arrays_are_wider() -> None:
 def test_products_reach_the_share_of_their_chip_and_fused_attention_one_of_its_own() -> None:
     """8192 cubed on a v6e; a chip without published steps has the mean; 2 x 1e12 FLOP of attention."""
     table = product(8192, 8192, 8192)
-    for name, share in (("TPU-v6e", SHARES.products["TPU-v6e"]), ("TPU-v4", SHARES.products[""])):
+    for name, share in (("TPU-v6e", 0.614), ("TPU-v4", USUAL_PRODUCT_SHARE)):
         limits = chip(name, table)
         _, compute, _ = systolic_parts_s(table, limits, xp=np)
         assert compute[0] == pytest.approx(2 * 8192**3 / (share * limits.peak_flop_per_s[0]))
     fused = product(8192, 8192, 8192, category="attention_fprop")
     limits = chip("TPU-v6e", fused)
     _, compute, _ = systolic_parts_s(fused, limits, xp=np)
-    assert compute[0] == pytest.approx(2 * 8192**3 / (SHARES.attention * 918e12))
+    assert compute[0] == pytest.approx(2 * 8192**3 / (ATTENTION_SHARE * 918e12))
 
 
 @pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v3", 2), ("TPU-v4", 1), ("A100-40GB", 1)])
@@ -108,10 +108,9 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
         )
         for number, phase in enumerate(("forward", "update"))
     )
-    moved = sum(
-        k.bytes_moved * k.count
-        for k in Execution(compiled=True).build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)))
-    )
+    cores = load_catalog().accelerators[name].cores_per_chip
+    kernels = Execution(compiled=True).build_kernels(repeat_updates(ops, cores=cores))
+    moved = sum(k.bytes_moved * k.count for k in kernels)
     assert moved == 8.0 + 8.0 * copies
 
 

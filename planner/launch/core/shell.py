@@ -1,4 +1,4 @@
-"""Shell commands of a machine: quoting, a git clone or a container, and pinned packages. Pure."""
+"""Shell commands of a machine: quoting, a git clone or a container, and pinned packages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
+from ...offers.catalog import find_chosen_accelerator
+from ...offers.rows import CPU
 
 
 def quote(text: str) -> str:
@@ -79,7 +81,9 @@ def build_container_command(image: str, *, home: str, job: str, accelerator: str
     folder in it, is mounted at the same path. TPUs are passed as devices, GPUs by NVIDIA's container toolkit. The
     container uses the host's network, where preemption notices are served.
     """
-    devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
+    known = find_chosen_accelerator(accelerator)
+    is_tpu = known is not None and known.kind == "tpu"
+    devices = "--privileged" if is_tpu else "" if accelerator == CPU else "--gpus all"
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
     command = f"--entrypoint python {quote(image)} -m gpuplan_agent.supervise {job}"
     return " ".join(filter(None, [*run, command]))

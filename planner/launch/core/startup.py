@@ -1,6 +1,6 @@
 """Start-up script of a rented machine, as text, with the bundle and configuration of its supervisor.
 
-Pure; contains no secret. The first line sets the machine's own timer, and a trap ends the machine on any exit.
+Contains no secret. The first line sets the machine's own timer, and a trap ends the machine on any exit.
 Then the script unpacks the embedded `gpuplan_agent`, fetches the code, installs packages, and runs the training
 script under the supervisor.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import jinja2
 
 from ...offers.aliases import get_chip_name
+from ...offers.catalog import find_chosen_accelerator
 from .api_call import Data
 from .request import LaunchCandidate, LaunchRequest
 from .shell import build_container_command, pin_versions, quote, quote_all, split_git_source
@@ -135,7 +136,8 @@ def build_job(
         notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
     spec, name = request.spec, candidate.accelerator
-    chip = "" if name.startswith(("TPU", "MI", "CPU")) else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
+    known = find_chosen_accelerator(name)
+    chip = re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower()) if known and known.vendor == "NVIDIA" else ""
     devices = 0 if name == "CPU" else math.ceil(candidate.devices)  # a part of a device is one
     expected = {"accelerator": name, "devices": devices, "chip": chip}
     return {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
-from ...offers.aliases import find_kinetic_name
+from ...offers.aliases import find_kinetic_name, read_kinetic_table
 from ...offers.clouds import CLOUDS, HYPERSCALERS, find_tier
 from ...plan.money import compute_rental_usd
 from ...units import Interval, format_duration_range, format_usd
@@ -112,7 +112,7 @@ def find_skypilot_values(task: ExportTask) -> Values:
     by_name, typed = provider in BY_ACCELERATOR or ":" in offer.instance_type, offer.instance_type
     names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
     if task.tpu:
-        names |= {"accelerators": f"{typed}:1", "runtime": runtime_version(typed.removeprefix("tpu-"))}
+        names |= {"accelerators": f"{typed}:1", "runtime": runtime_version(offer.accelerator)}
     elif not by_name:
         names["instance_type"] = task.machine[0]
     if not task.tpu and (by_name or (provider == "gcp" and offer.accelerator != "CPU")):
@@ -163,7 +163,7 @@ class KineticEngine(Engine):
 
 def find_kinetic_values(task: ExportTask) -> Values:
     """Return kinetic's name of the machine, time and cost of the run there, and what the script is."""
-    offer, planned = task.offer, ""
+    offer, planned, known = task.offer, "", read_kinetic_table()[task.offer.accelerator]
     if offer.run_s is not None:
         usd = compute_rental_usd(duration_s=offer.run_s.mid, usd_per_hour=offer.usd_per_hour)
         time_s = Interval(**offer.run_s.model_dump())
@@ -172,7 +172,7 @@ def find_kinetic_values(task: ExportTask) -> Values:
         "accelerator": find_kinetic_name(**offer.model_dump(include={"accelerator", "devices", "instance_type"})),
         "planned": planned,
         "is_decorated": "kinetic.run(" in _read_files(task)[task.spec.script],
-        "has_one_host": not task.tpu or task.devices <= (8 if offer.accelerator == "TPU-v5e" else CHIPS_PER_HOST),
+        "has_one_host": not task.tpu or task.devices <= known.get("chips_per_host", CHIPS_PER_HOST),
     }
 
 

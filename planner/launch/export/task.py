@@ -12,6 +12,8 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from ...errors import NoAnswerError, UsageError
+from ...offers.catalog import find_chosen_accelerator
+from ...offers.rows import Accelerator
 from ...plan.money import compute_rental_usd
 from ..arguments import LaunchArgs
 from ..build_plan import build_run_spec
@@ -26,9 +28,7 @@ from ..select_offer import Renter, read_estimate, select_candidates
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
-CHIPS_PER_HOST = 4
-# Chips that one host can have (ct5lp-hightpu-8t, ct6e-standard-8t): cloud.google.com/tpu/docs/v5e and /v6e
-_ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
+CHIPS_PER_HOST = 4  # of a TPU slice with several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,12 @@ class ExportTask:
     @property
     def tpu(self) -> bool:
         """Whether the machine is a TPU slice."""
-        return self.offer.accelerator.startswith("TPU")
+        return self.row is not None and self.row.kind == "tpu"
+
+    @property
+    def row(self) -> Accelerator | None:
+        """Row of the accelerator in the catalog; None for a CPU."""
+        return find_chosen_accelerator(self.offer.accelerator)
 
     @property
     def container(self) -> str:
@@ -85,7 +90,7 @@ class ExportTask:
     @property
     def slice_hosts(self) -> int:
         """Hosts of the machine, each of which runs the script; 1 unless it is a larger TPU slice [-]."""
-        most = _ON_ONE_HOST.get(self.offer.accelerator, CHIPS_PER_HOST)
+        most = (self.row and self.row.chips_per_host) or CHIPS_PER_HOST
         return self.devices // CHIPS_PER_HOST if self.tpu and self.devices > most else 1
 
     @property
@@ -145,7 +150,8 @@ def build_export_task(args: LaunchArgs, engine: Renter) -> ExportTask:
             f"{args.path} is a launch plan, not an estimate", hint="give the `plan.json` of `gpuplan estimate -o`"
         )
     provider, (first, *_) = select_candidates(planned, engine, rank=args.rank, fallbacks=0, only_recommended=False)
-    if first.accelerator.startswith(("MI", "Trainium", "Inferentia")):
+    known = find_chosen_accelerator(first.accelerator)
+    if known is not None and known.vendor not in ("NVIDIA", "Google"):
         raise NoAnswerError(
             f"cannot export {first.accelerator}: only NVIDIA GPUs, TPUs and CPUs are supported",
             hint="choose another offer: `--rank N`",

@@ -54,11 +54,7 @@ def start_refresh(
 ) -> RunningRefresh | None:
     """Start a refresh of prices if they are older than a week and the user allows it; None without one.
 
-    Args:
-        catalog: Catalog of the command.
-        settings: Settings, with `refresh`.
-        say: Prints a line on the terminal; None without a terminal.
-        ask: Asks a question on the terminal; None without one.
+    `say` prints a line on the terminal, and `ask` asks a question there; None without a terminal.
     """
     is_set = settings.origins["refresh"] != "default"
     if settings.refresh == "never" or settings.catalog_dir is not None:
@@ -67,7 +63,9 @@ def start_refresh(
         return None
     folder = get_data_folder(settings.data_dir)
     try:
-        if _is_recent(folder / "refresh" / ASKED) or not find_stale(catalog):
+        asked = folder / "refresh" / ASKED
+        is_recent = asked.exists() and 0.0 <= time.time() - asked.stat().st_mtime < PAUSE_S
+        if is_recent or not find_stale(catalog):
             return None
         (folder / "refresh").mkdir(parents=True, exist_ok=True)
         if settings.refresh == "ask" and not (ask is not None and ask(QUESTION)):
@@ -76,7 +74,7 @@ def start_refresh(
         if not is_set and say is not None and not said.exists():
             say(INTRODUCTION)
             said.touch()
-        (folder / "refresh" / ASKED).touch()
+        asked.touch()
         running = RunningRefresh(folder, _list_files(folder))
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
@@ -102,13 +100,6 @@ def find_stale(catalog: Catalog) -> list[str]:
     today = get_today()
     known = [name for name in PROVIDERS if name in newest]
     return [name for name in known if compute_age_days(newest[name], today=today) > STALE_AFTER_DAYS]
-
-
-def _is_recent(mark: Path) -> bool:
-    """Return whether a file was touched within the pause."""
-    with suppress(OSError):
-        return 0.0 <= time.time() - mark.stat().st_mtime < PAUSE_S
-    return False
 
 
 def _list_files(folder: Path) -> frozenset[tuple[str, int]]:

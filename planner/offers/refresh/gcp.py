@@ -26,7 +26,16 @@ from urllib.parse import urlsplit
 
 from ..rows import CPU, Purchase
 from .http import FetchError, FetchErrorKind, classify_status, translate_errors
-from .source import InstanceSpec, InstanceSpecs, LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal
+from .source import (
+    NAMES,
+    InstanceSpec,
+    InstanceSpecs,
+    LeftOut,
+    ListedPrice,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+)
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -51,21 +60,11 @@ DISK = re.compile(
     r"^SSD backed Local Storage(?: attached to Spot (?:Preemptible )?VMs?)?(?: (?:running )?in .+)?$"
 )
 OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b", re.IGNORECASE)
-NEW_TPU = re.compile(_SPOT + r"TpuV(?P<version>5e|5p|6e)\b", re.IGNORECASE)
-# Machine series whose description differs from their name (unlike C3D, N4, E2).
-FAMILIES = {
-    "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega",
-    "A3Ultra": "a3-ultra", "T2D AMD": "t2d",
-    "N2D AMD": "n2d",
-}  # fmt: skip
-GPUS = {
-    "T4": "T4", "P4": "P4", "P100": "P100-PCIe", "V100": "V100-16GB", "A100": "A100-40GB",
-    "A100 80GB": "A100-80GB", "L4": "L4", "H100 80GB": "H100-SXM",
-    "H100 80GB Mega": "H100-SXM mega", "H100 Mega 80GB": "H100-SXM mega",
-    "H100 80GB Plus": "H100-SXM mega", "H200 141GB": "H200", "RTX 6000 96GB": "RTXPRO6000", "K80": "K80",
-}  # fmt: skip
+NEW_TPU = re.compile(_SPOT + r"TpuV?(?P<version>5e|5p|6e|7x)\b", re.IGNORECASE)
 # Newer GPUs are listed without the maker (`H200 141GB GPU running in ...`, `RTX 6000 96GB running in ...`).
-GPU = re.compile(rf"^(?:Nvidia (?:Tesla )?)?(?P<gpu>{'|'.join(map(re.escape, GPUS))})(?: GPU)? {_ATTACHED}")
+GPU = re.compile(
+    rf"^(?:Nvidia (?:Tesla )?)?(?P<gpu>{'|'.join(map(re.escape, NAMES['google']))})(?: GPU)? {_ATTACHED}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +102,12 @@ def parse_part(description: str) -> str | None:
 
 
 def _format_machine_part(found: re.Match[str]) -> str:
-    family = FAMILIES.get(found["family"], found["family"].lower().replace(" ", "-"))
+    family = NAMES["google_families"].get(found["family"], found["family"].lower().replace(" ", "-"))
     return f"{family} {CORE if found['part'] == 'Core' else RAM}"
 
 
 _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (GPU, lambda found: f"gpu {GPUS[found['gpu']]}"),
+    (GPU, lambda found: f"gpu {NAMES['google'][found['gpu']]}"),
     (SLICE, lambda found: f"slice {found['gpu']}"),
     (EIGHTH, lambda _: EIGHTH_SLICE),
     (MACHINE, _format_machine_part),
@@ -127,7 +126,10 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
             continue
         is_spot = sku.usage_type == "Preemptible" or re.search("Preemptible|Spot", sku.description)
         purchase: Purchase = "spot" if is_spot else "on_demand"
-        price = replace(sku, usd=_compute_usd_per_hour(sku))
+        # Per hour and GiB: local disks are priced per month, some memory per GB.
+        usd = sku.usd * BYTES_OF_GIB / BYTES_OF_GB if sku.unit.startswith("GBy.") else sku.usd
+        monthly = sku.unit.endswith(".mo")
+        price = replace(sku, usd=parse_decimal(usd / HOURS_PER_MONTH, what=sku.sku_id) if monthly else usd)
         for region in sku.regions:
             known = found.setdefault((part, region, purchase), [])
             if all(other.usd != price.usd for other in known):
@@ -141,17 +143,6 @@ def _is_in_scope(sku: GoogleSku) -> bool:
     return sku.usd != 0 and not is_other
 
 
-def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
-    """Return a unit price per hour and GiB; local disks are priced per month, some memory per GB."""
-    usd = sku.usd * BYTES_OF_GIB / BYTES_OF_GB if sku.unit.startswith("GBy.") else sku.usd
-    return parse_decimal(usd / HOURS_PER_MONTH, what=sku.sku_id) if sku.unit.endswith(".mo") else usd
-
-
-# Local SSD included in and billed with a machine [GiB/GPU]:
-# https://cloud.google.com/compute/docs/gpus (a2-ultragpu: 375, a3-highgpu and
-# a3-megagpu: 750, a3-ultragpu: 1500 per GPU).
-SSD_GIB_PER_GPU = {"a2-ultragpu": 375, "a3-highgpu": 750, "a3-megagpu": 750, "a3-ultragpu": 1500}
-SERIES = {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega", "a3-ultragpu": "a3-ultra"}
 CORES_OF_OLD_TPU_SKU = 8  # v2, v3 and v4 are priced per eight cores, v5 and v6e per chip
 ACCELERATOR_GROUPS = ("GPU", "TPU")  # resource groups
 # Machine series with accelerators: https://cloud.google.com/compute/docs/accelerator-optimized-machines
@@ -172,16 +163,20 @@ def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Deci
     >>> {k: str(v) for k, v in find_priced_parts("a4-highgpu-8g", InstanceSpec("B200", 8, 224, 3968)).items()}
     {'slice B200': '8'}
     """
-    if instance_type.startswith("tpu-"):
-        return _find_tpu_parts(instance_type, shape)
     devices = _to_decimal(shape.devices)
+    slice_name = re.fullmatch(r"tpu-(v\d\w*?)(litepod)?-(\d+)", instance_type)
+    if slice_name is not None:  # v2 to v4 per eight cores (beyond, and on v4, as pods), else chips
+        version, size = "v5e" if slice_name[2] else slice_name[1], int(slice_name[3])
+        is_old = version in ("v2", "v3", "v4")
+        pod = " pod" if is_old and (size > CORES_OF_OLD_TPU_SKU or version == "v4") else ""
+        return {f"tpu {version}{pod}": Decimal(size) / CORES_OF_OLD_TPU_SKU if is_old else devices}
     if instance_type.startswith("attach:"):
         return {f"gpu {shape.accelerator}": devices}
     if shape.vcpus is None or shape.memory_gib is None:
         return None
     machine = instance_type.partition("+")[0]
     kind = "-".join(machine.split("-")[:2])
-    series = SERIES.get(kind, machine.partition("-")[0])
+    series = NAMES["google_series"].get(kind, machine.partition("-")[0])
     if series in ("a4", "a4x"):
         return {f"slice {shape.accelerator}": devices}
     if series == "g4" and devices < 1:
@@ -190,8 +185,8 @@ def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Deci
     if shape.accelerator != CPU:
         mega = " mega" if kind == "a3-megagpu" else ""
         parts[f"gpu {shape.accelerator}{mega}"] = devices
-    if kind in SSD_GIB_PER_GPU:
-        parts[SSD] = SSD_GIB_PER_GPU[kind] * devices
+    if kind in NAMES["google_ssd_gib_per_gpu"]:
+        parts[SSD] = NAMES["google_ssd_gib_per_gpu"][kind] * devices
     return parts
 
 
@@ -228,19 +223,6 @@ def _build_price(
         sku=" + ".join(f"{amount:f} x {price.sku_id}" for amount, price in sum_of),
         url=url,
     )
-
-
-def _find_tpu_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Decimal] | None:
-    """Return the parts of a TPU slice: v2 to v4 per eight cores (beyond, and on v4, as pods), else chips."""
-    name = re.fullmatch(r"tpu-(v\d\w*?)(litepod)?-(\d+)", instance_type)
-    if name is None:
-        return None
-    version, size = name.group(1), int(name.group(3))
-    if version in ("v2", "v3", "v4"):
-        pod = " pod" if size > CORES_OF_OLD_TPU_SKU or version == "v4" else ""
-        return {f"tpu {version}{pod}": Decimal(size) / CORES_OF_OLD_TPU_SKU}
-    chip = "v5e" if name.group(2) else version
-    return {f"tpu {chip}": _to_decimal(shape.devices)}
 
 
 def _to_decimal(number: float) -> Decimal:

@@ -95,7 +95,9 @@ class Vast(PriceSource):
         for offer in offers:
             if offer["num_gpus"] not in COUNTS:
                 continue
-            name, accelerator = self._identify(str(offer["gpu_name"]), _nominal_gb(offer.get("gpu_ram")))
+            ram_mib = offer.get("gpu_ram")  # 81,559 MiB is 80 GB
+            memory_gb = None if ram_mib is None else round(ram_mib / 1024 / 8) * 8
+            name, accelerator = self._identify(str(offer["gpu_name"]), memory_gb)
             for purchase, field in prices:
                 usd = parse_decimal(offer.get(field) or 0, what=f"{field} of {offer['id']}")
                 if usd > 0:
@@ -164,8 +166,3 @@ def _build_price(
 def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None) -> str | None:
     """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
     return (names.find(f"{name}-{memory_gb}GB") if memory_gb else None) or names.find(name)
-
-
-def _nominal_gb(mib: float | None) -> int | None:
-    """Round memory to a GPU's nominal size [GB]: 81,559 MiB is 80 GB."""
-    return None if mib is None else round(mib / 1024 / 8) * 8

@@ -41,11 +41,7 @@ HOST_KINDS = RETRYABLE_KINDS | {"unreachable", "slow"}  # after which a host is 
 class FetchError(GpuplanError):
     """No complete, well-formed response from a provider.
 
-    Args:
-        message: One line naming thing and place.
-        kind: Kind of failure; some kinds are retried.
-        retry_after_s: Wait requested by the provider [s]; None if not given.
-        host: Host that failed; empty for other failures.
+    `host` is empty unless a host failed; `retry_after_s` is the wait that the provider asks for [s], or None.
     """
 
     def __init__(
@@ -138,11 +134,8 @@ def map_in_threads(
 ) -> Iterator[tuple[S, T]]:
     """Yield items with the results of some work, as they come, by daemons, which keep no process from ending.
 
-    Args:
-        work: Its exceptions are raised here.
-        items: Arguments of the work.
-        most: Maximum number of threads [-].
-        limit_s: Longest wait for all results; queue.Empty after it, and the threads are left alone [s].
+    Exceptions of the work are raised here. After `limit_s` for all results: queue.Empty, and the threads, of which
+    there are at most `most`, are left alone [s].
     """
     answers: SimpleQueue[tuple[S, T | None, BaseException | None]] = SimpleQueue()
     left = deque(items)
@@ -174,9 +167,6 @@ class HttpClient:
     """HTTP client with one session.
 
     Args:
-        policy: Time limits and number of attempts.
-        sleep: Function that waits between attempts.
-        now: Local clock, compared with the providers' clocks.
         failed: Hosts that failed, with the error, shared with other clients of a run.
         until: Time of `time.monotonic` at which everything ends [s].
     """
@@ -220,7 +210,10 @@ class HttpClient:
             except FetchError as error:
                 if error.kind == "slow" and time.monotonic() >= self._until - ROUNDING_S:
                     raise FetchError(LATE, kind="late") from error
-                wait_s = self._compute_wait_s(error, attempt)
+                wait_s = error.retry_after_s  # or exponential back-off with jitter
+                if wait_s is None:
+                    jitter_s = random.uniform(0.0, self.policy.wait_s)
+                    wait_s = self.policy.wait_s * 2.0 ** (attempt - 1) + jitter_s
                 is_over = attempt >= self.policy.attempts or time.monotonic() + wait_s >= until
                 if is_over or error.kind not in RETRYABLE_KINDS:
                     if error.host and error.kind in HOST_KINDS:
@@ -268,16 +261,20 @@ class HttpClient:
 
         Whatever it waits for then: name servers, single bytes and half headers heed no timeout of requests.
         """
+        host = parse_host(url)
 
         def read(_: None) -> tuple[bytes, str]:
             with translate_errors(url), self._request(method, url, left_s, **options) as response:
-                self._require_good(response)
-                return self._read_body(response), response.headers.get("ETag", "")
+                if response.status_code == 200:
+                    return self._read_body(response), response.headers.get("ETag", "")
+                stated = response.headers.get("Retry-After", "").strip()
+                wait_s = float(stated) if stated.isdigit() else None  # a date is later than there is time for
+                why = f"{host} answered {response.status_code} {response.reason or ''}".rstrip()
+                raise FetchError(why, kind=classify_status(response.status_code), retry_after_s=wait_s, host=host)
 
         try:
             return next(map_in_threads(read, [None], most=1, limit_s=left_s))[1]
         except Empty:
-            host = parse_host(url)
             message = f"{host} did not answer in {self.policy.answer_s:g} s"
             raise FetchError(message, kind="slow", host=host) from None
 
@@ -291,16 +288,6 @@ class HttpClient:
         response = self.session.request(method, url, stream=True, timeout=timeouts, **options)
         self._note_clock(response.headers.get("Date"))
         return response
-
-    def _require_good(self, response: requests.Response) -> None:
-        """Raise FetchError unless the status is 200."""
-        if response.status_code == 200:
-            return
-        stated = response.headers.get("Retry-After", "").strip()
-        wait_s = float(stated) if stated.isdigit() else None  # a date is later than there is time for
-        host = parse_host(response.url)
-        why = f"{host} answered {response.status_code} {response.reason or ''}".rstrip()
-        raise FetchError(why, kind=classify_status(response.status_code), retry_after_s=wait_s, host=host)
 
     def _read_body(self, response: requests.Response) -> bytes:
         """Read the whole body; FetchError if it is too large."""
@@ -322,9 +309,3 @@ class HttpClient:
             return
         if theirs.tzinfo is not None:
             self.skew_s = (theirs - self._now()).total_seconds()
-
-    def _compute_wait_s(self, error: FetchError, attempt: int) -> float:
-        """Return the pause before the next attempt [s]: Retry-After, or exponential back-off with jitter."""
-        if error.retry_after_s is not None:
-            return error.retry_after_s
-        return self.policy.wait_s * 2.0 ** (attempt - 1) + random.uniform(0.0, self.policy.wait_s)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import CredentialsError, GpuplanError, UsageError, near_names_hint
 from ...files import get_cache_folder, write_atomically
 from ...records import Frozen, to_plain
-from ..catalog import load_chosen_catalog
+from ..catalog import find_chosen_accelerator
 from ..clouds import CLOUDS, PROVIDER_ALIASES
 from .aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 from .http import HttpClient, RetryPolicy, map_in_threads
@@ -44,7 +44,6 @@ GPU_FAMILY = ("standardNC", "standardND", "standardNV", "Standard NC", "Standard
 class Quota:
     """Limit on what an account may have running at once in a region."""
 
-    # provider, region: provider and region
     provider: str
     region: str
     what: str  # limited resource: an instance family or an accelerator
@@ -66,13 +65,7 @@ class Quota:
 
 
 def read_quotas(provider: str, region: str, *, request: RefreshRequest, http: HttpClient) -> list[Quota]:
-    """Read the accelerator quotas of a region.
-
-    Args:
-        provider: `aws`, `gcp` or `azure`.
-        region: Region name of the provider.
-        request: Credentials, and base URLs that replace the defaults: `aws-quotas`, `gcp-quotas`, `azure-quotas`.
-        http: HTTP client for Google and Azure.
+    """Read the accelerator quotas of a region; sources of the request are `aws-quotas` and the like.
 
     Raises:
         UsageError: The provider is not supported.
@@ -233,7 +226,7 @@ def _match_aws(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
 
 def _match_gcp(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
     """Return the quota of an accelerator; spot machines may also use the on-demand quota."""
-    accelerator = load_chosen_catalog().accelerators.get(offer.accelerator)
+    accelerator = find_chosen_accelerator(offer.accelerator)
     metric = accelerator.google_quota if accelerator else None
     purchases = {offer.purchase, "on_demand"}
     return [one for one in quotas if one.what == metric and one.purchase in purchases]
@@ -266,12 +259,7 @@ def read_account_quotas(
 ) -> AccountQuotas:
     """Read the quotas of the regions of some offers in parallel; a region without an answer is no error.
 
-    Only the cheapest regions of each provider are queried.
-
-    Args:
-        offers: Offers to be checked.
-        request: Credentials and base URLs, as in ``read_quotas``.
-        answer_s: Time limit of all queries together [s].
+    Only the cheapest regions of each provider are queried, all together for `answer_s` at most.
     """
     quotas: dict[Place, Sequence[Quota]] = {}
     problems: dict[Place, str] = {}
@@ -287,23 +275,17 @@ def read_account_quotas(
         except Exception as error:  # an answer in another form must not end an estimate
             problems[place] = f"the quotas of {' '.join(place)} cannot be read: {type(error).__name__}"
 
-    places = _choose_places(offers)
-    with suppress(Empty):
-        list(map_in_threads(ask, places, most=len(places), limit_s=answer_s))
-    return AccountQuotas(quotas=dict(quotas), problems=dict(problems))
-
-
-def _choose_places(offers: Iterable[Offer]) -> list[Place]:
-    """Return the regions with the lowest prices per device, some for each provider."""
-    best: dict[Place, float] = {}
+    best: dict[Place, float] = {}  # price per device
     for offer in offers:
         if offer.provider in PROVIDERS and offer.usd_per_hour is not None:
-            place = (offer.provider, offer.region)
-            price = float(offer.usd_per_hour) / offer.devices
+            place, price = (offer.provider, offer.region), float(offer.usd_per_hour) / offer.devices
             best[place] = min(price, best.get(place, price))
     ordered = sorted(best, key=lambda place: best[place])
     by_provider = ([one for one in ordered if one[0] == provider] for provider in PROVIDERS)
-    return [place for places in by_provider for place in places[:REGIONS_ASKED]]
+    places = [place for cheapest in by_provider for place in cheapest[:REGIONS_ASKED]]
+    with suppress(Empty):
+        list(map_in_threads(ask, places, most=len(places), limit_s=answer_s))
+    return AccountQuotas(quotas=dict(quotas), problems=dict(problems))
 
 
 def _read(place: Place, request: RefreshRequest, cache: Path) -> Sequence[Quota]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +20,6 @@ from .http import USUAL, FetchError, HttpClient, RetryPolicy, map_in_threads
 from .sanity_checks import Anomaly, CheckedPart, Code, check_part, find_on_sale, format_key
 from .skypilot import SkyPilotCatalog
 from .source import (
-    InstanceSpec,
     InstanceSpecs,
     LeftOut,
     LeftOutReason,
@@ -110,12 +110,8 @@ def refresh_providers(
 ) -> list[RefreshOutcome]:
     """Refresh providers, all at once, so that a host that does not answer delays no other.
 
-    Args:
-        jobs: Inputs, one for each provider.
-        store: Store of prices.
-        total_s: Time limit of all requests together; what was not read by then stays as it is [s].
-        policy: Time limits of a host.
-        progress: Called with the providers that are still read, the number done and the total.
+    What was not read after `total_s` stays as it is. `progress` gets the providers that are still read, the number
+    done and the total.
     """
     failed: dict[str, FetchError] = {}
     until = time.monotonic() + total_s
@@ -144,15 +140,9 @@ def keep_prices(
     http: HttpClient,
     now: datetime,
 ) -> None:
-    """Check what was read, and store what is accepted: the provider's file is replaced as a whole.
+    """Check what was read, complete the outcome, and store what is accepted, as a whole.
 
-    Args:
-        job: Inputs of the refresh.
-        outcome: Outcome so far, to be completed.
-        found: What was read.
-        store: Store of prices.
-        http: Client that has read it.
-        now: Local time; if it is far off, this is reported and the provider's clock is used.
+    If the local time is far off, this is reported and the provider's clock is used.
     """
     at = _resolve_time(now, http, outcome).replace(microsecond=0)
     etags = dict(http.etags)
@@ -195,7 +185,7 @@ def keep_prices(
 
 
 def read_prices(job: RefreshJob, *, store: PriceStore, http: HttpClient) -> tuple[RefreshOutcome, list[ReadPart]]:
-    """Read every part; those without a complete response are failures of the outcome."""
+    """Read every part, some at a time; those without a complete response are failures of the outcome."""
     outcome, found = RefreshOutcome(provider=job.provider), list[ReadPart]()
     request = replace(job.request, etags=store.etags(job.provider))
     for source in job.sources:
@@ -206,7 +196,8 @@ def read_prices(job: RefreshJob, *, store: PriceStore, http: HttpClient) -> tupl
         outcome.sources.append(source.name)
         parts, before = source.parts(request), len(found)
         failed = list[tuple[PricePart, FetchError]]()
-        answers = dict(_read_parts(source, parts, request, http))
+        read = partial(_read_part, source, request, http)
+        answers = dict(map_in_threads(read, parts, most=REGIONS_AT_ONCE))
         for part in parts:
             answer = answers[part]
             if not isinstance(answer, FetchError):
@@ -220,18 +211,14 @@ def read_prices(job: RefreshJob, *, store: PriceStore, http: HttpClient) -> tupl
     return outcome, found
 
 
-def _read_parts(
-    source: PriceSource, parts: Sequence[PricePart], request: RefreshRequest, http: HttpClient
-) -> Iterator[tuple[PricePart, list[ListedPrice | LeftOut] | FetchError]]:
-    """Yield each part with its rows, or its error; regions are read at the same time."""
-
-    def read(part: PricePart) -> list[ListedPrice | LeftOut] | FetchError:
-        try:
-            return list(source.read(part, request, http))
-        except FetchError as error:
-            return error
-
-    return map_in_threads(read, parts, most=REGIONS_AT_ONCE)
+def _read_part(
+    source: PriceSource, request: RefreshRequest, http: HttpClient, part: PricePart
+) -> list[ListedPrice | LeftOut] | FetchError:
+    """Return the rows of a part, or its error."""
+    try:
+        return list(source.read(part, request, http))
+    except FetchError as error:
+        return error
 
 
 def _note_failures(
@@ -280,7 +267,15 @@ def _merge(
             outcome.same += 1
         else:
             outcome.changed += 1
-        fresh[row.key] = _build_offer(row, shape, provider=source.provider, at=at)
+        values = {
+            **asdict(shape),
+            **{name: getattr(row, name) for name in LISTED},
+            "provider": source.provider,
+            "price_as_of": at.date().isoformat(),
+            "price_source": f"{row.url} ({row.sku})",
+            "fetched_at": at,
+        }
+        fresh[row.key] = RefreshedOffer.read(values)
     for row, _ in verdict.accepted:  # after all prices of the part are merged
         _mark_above_on_demand(fresh, row)
 
@@ -295,19 +290,6 @@ def _find_unlisted(
     doubted = {anomaly.what for anomaly in verdict.anomalies}
     on_sale = (key for key, _ in find_on_sale(part, reference))
     return [key for key in on_sale if key not in listed and format_key(key) not in doubted]
-
-
-def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: datetime) -> RefreshedOffer:
-    """Build a row of the store."""
-    values = {
-        **asdict(shape),
-        **{name: getattr(row, name) for name in LISTED},
-        "provider": provider,
-        "price_as_of": at.date().isoformat(),
-        "price_source": f"{row.url} ({row.sku})",
-        "fetched_at": at,
-    }
-    return RefreshedOffer.read(values)
 
 
 def _mark_above_on_demand(fresh: dict[OfferKey, RefreshedOffer], row: ListedPrice) -> None:
@@ -339,15 +321,6 @@ PUBLIC = {"azure": ("azure", "AzureRetail"), "runpod": ("gpu_clouds", "RunPod"),
 VERIFIED = {"aws": ("aws_sdk", "AwsQuery", "AwsSpotHistory"), "gcp": ("gcp", "GcpBilling")}
 
 
-def _build_sources(provider: str, specs: InstanceSpecs, *, verify: bool) -> Sequence[PriceSource]:
-    """Build the sources of a provider: SkyPilot's catalog where no list of its own is taken."""
-    module, *classes = (VERIFIED if verify else PUBLIC).get(provider, ("",))
-    if not classes:
-        return (SkyPilotCatalog(provider, specs),)
-    found = import_module(f".{module}", __package__)
-    return [getattr(found, name)(specs) for name in classes]
-
-
 def build_jobs(
     catalog: Catalog,
     *,
@@ -362,10 +335,9 @@ def build_jobs(
     Args:
         catalog: The packaged catalog with instance types and previous prices.
         providers: Providers to refresh; empty for all.
-        environ: Environment variables with credentials and keys.
-        endpoints: Base URLs that replace the defaults, by source name.
+        environ, endpoints: Credentials and base URLs, as in `RefreshRequest`.
         accept_moves: Accept large price changes.
-        verify: Whether to take the vendors' own lists where they need an account.
+        verify: Whether to take the vendors' own lists where they need an account, not SkyPilot's catalog.
     """
     known = tuple(VERIFIED) if verify else PROVIDERS
     for name in providers:
@@ -381,10 +353,14 @@ def build_jobs(
         packaged = [offer for offer in catalog.offers if offer.provider == provider]
         specs = build_instance_specs(provider, packaged, catalog.names)
         regions = tuple(sorted({offer.region for offer in packaged}))
+        sources: list[PriceSource] = [SkyPilotCatalog(provider, specs)]
+        if own := (VERIFIED if verify else PUBLIC).get(provider):
+            module = import_module(f".{own[0]}", __package__)
+            sources = [getattr(module, name)(specs) for name in own[1:]]
         jobs.append(
             RefreshJob(
                 provider=provider,
-                sources=_build_sources(provider, specs, verify=verify),
+                sources=sources,
                 specs=specs,
                 packaged=packaged,
                 request=RefreshRequest(regions=regions, environ=environ, endpoints=endpoints),

@@ -69,8 +69,7 @@ def check_part(
     """Check the rows of a part: return those that may replace known prices, and the findings on the others.
 
     Args:
-        part: Part that was read.
-        listed: Its rows, as listed by the provider.
+        part, listed: Part that was read, and its rows.
         old: Previous prices by instance type, region and purchase option.
         specs: Instance types of the provider.
         accept_moves: Accept large price changes, after manual review.
@@ -86,7 +85,8 @@ def check_part(
     left_out = frozenset(one for one in found.values() if isinstance(one, LeftOut))
     known = {row: one for row, one in found.items() if not isinstance(one, LeftOut)}
     rows = _drop_contradictions(known, anomalies)
-    on_demand = _find_on_demand_prices(rows, old)
+    on_demand = {key[:2]: offer.usd_per_hour for key, offer in old.items() if key[2] == "on_demand"}
+    on_demand |= {row.key[:2]: row.usd_per_hour for row in rows if row.purchase == "on_demand"}
     for row in rows:
         shape = known[row]
         why = _find_row_anomaly(row, shape, on_demand.get((row.instance_type, row.region)))
@@ -149,16 +149,6 @@ def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]
             both = " and ".join(f"{price} USD/h" for price in prices[:3])
             anomalies.append(_build_row_anomaly(rows[0], "two prices", f"is listed at {both}"))
     return kept
-
-
-def _find_on_demand_prices(
-    rows: Iterable[ListedPrice], old: Mapping[OfferKey, Offer]
-) -> dict[tuple[str, str], Decimal]:
-    """Return the on-demand price of each machine and region: the listed one, or else the previous one [USD/h]."""
-    known = {
-        key[:2]: offer.usd_per_hour for key, offer in old.items() if key[2] == "on_demand" and offer.usd_per_hour
-    }
-    return known | {row.key[:2]: row.usd_per_hour for row in rows if row.purchase == "on_demand"}
 
 
 def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec, on_demand_usd: Decimal | None) -> Anomaly | None:

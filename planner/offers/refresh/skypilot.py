@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..rows import CPU, Purchase
 from .gcp import ACCELERATOR_SERIES
 from .http import FetchError
-from .source import LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, parse_float
+from .source import NAMES, LeftOut, ListedPrice, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -31,14 +31,6 @@ ENDPOINT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/mast
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "Price", "SpotPrice")
 PLACEHOLDER = Decimal(700)
 NOTE = "by way of SkyPilot's catalog"
-# SkyPilot's accelerator names that are not aliases in the catalog.
-NAMES = {
-    "A100": "A100-40GB",
-    "V100": "V100-16GB",
-    "P100": "P100-PCIe",
-    "H100": "H100-SXM",
-    "H100-MEGA": "H100-SXM",
-}
 MEGA = ("H100-MEGA", "a3-megagpu")  # a part of its own price, and the machine type that it belongs to
 # On-demand prices of regions differ by up to 1.6x, the rates of the Dynamic Workload Scheduler are at most half.
 MIN_SHARE_OF_HIGHEST = Decimal("0.55")
@@ -85,7 +77,11 @@ def parse_catalog(
     for row in rows if one_region else ():
         row["Region"] = one_region
     machines = _select_cheapest((row["InstanceType"], row) for row in rows if not _is_part(row))
-    parts = _select_cheapest((_format_part_name(row), row) for row in rows if _is_part(row))
+    attached = ((row["AcceleratorName"], row) for row in rows if _is_part(row))
+    parts = _select_cheapest(
+        (_format_part(name, NAMES["skypilot"].get(name, name), parse_float(row["AcceleratorCount"]) or 1), row)
+        for name, row in attached
+    )
     for (name, region, purchase), (usd, row) in machines.items():
         shape = known.get(name)
         if shape is None or shape.accelerator == CPU or row["AcceleratorName"]:
@@ -93,7 +89,7 @@ def parse_catalog(
     by_part: dict[str, list[tuple[str, Purchase, Decimal]]] = {}
     for (part, region, purchase), usd in _drop_scheduler_rates(parts).items():
         by_part.setdefault(part, []).append((region, purchase, usd))
-    part_of = {name: _find_part(name, shape) for name, shape in known.items()}
+    part_of = {name: _format_part(name, shape.accelerator, shape.devices) for name, shape in known.items()}
     for part in by_part.keys() - part_of.values():
         yield LeftOut(reason="unknown machine", name=part)
     for name, part in part_of.items():
@@ -103,24 +99,15 @@ def parse_catalog(
                 yield _build_price((name, region, purchase), usd + host_usd, {}, url)
 
 
-def _find_part(name: str, spec: InstanceSpec) -> str:
-    """Return the name of the part of a known machine: its accelerators, or the TPU slice itself."""
-    mega = " mega" if name.startswith(MEGA[1]) else ""
-    return name if name.startswith("tpu-") else f"{spec.devices:g} x {spec.accelerator}{mega}"
+def _format_part(name: str, accelerator: str, devices: float) -> str:
+    """Return the name of the part of a machine, or of a SkyPilot accelerator: that of a slice, or its devices."""
+    mega = " mega" if name.startswith(MEGA) else ""
+    return name if name.startswith("tpu-") else f"{devices:g} x {accelerator}{mega}"
 
 
 def _is_part(row: Mapping[str, str]) -> bool:
     """Return whether a row is an attachable accelerator or a TPU slice."""
     return row["InstanceType"] in ("", "TPU-VM")
-
-
-def _format_part_name(row: Mapping[str, str]) -> str:
-    """Return the name of a part: that of the slice, or count and accelerator."""
-    name = row["AcceleratorName"]
-    if name.startswith("tpu-"):
-        return name
-    mega = " mega" if name == MEGA[0] else ""
-    return f"{parse_float(row['AcceleratorCount']) or 1:g} x {NAMES.get(name, name)}{mega}"
 
 
 def _drop_scheduler_rates(parts: Machines) -> dict[PriceKey, Decimal]:
@@ -182,7 +169,7 @@ def _build_price(key: PriceKey, usd: Decimal, row: Mapping[str, str], url: str) 
         usd_per_hour=usd,
         sku=f"{instance_type} {region}",
         url=url,
-        accelerator=NAMES.get(name, name) if name else None,
+        accelerator=NAMES["skypilot"].get(name, name) if name else None,
         devices=parse_float(row.get("AcceleratorCount")),
         vcpus=parse_float(row.get("vCPUs")),
         memory_gib=parse_float(row.get("MemoryGiB")),

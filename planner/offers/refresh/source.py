@@ -7,11 +7,13 @@ prices.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Literal
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..aliases import AcceleratorNames
 from ..rows import CPU, Offer, OfferKey, Purchase, Status
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from .http import HttpClient
 
 
+# Names of accelerators and machines in price lists, by list and kind.
+NAMES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    files(__package__).joinpath("names.toml").read_text(encoding="utf-8")
+)
 ANYWHERE = "*"  # the region of a part that covers all regions at once
 LeftOutReason = Literal["unknown accelerator", "unknown machine", "no accelerator", "not for sale"]
 
@@ -91,10 +97,7 @@ class RefreshRequest:
 
 
 class PriceSource:
-    """Interface of a price source.
-
-    Args:
-        specs: Instance types of the provider, and the catalog's names of accelerators.
+    """Interface of a price source, made for the instance types of its provider.
 
     Attributes:
         name: Name in settings and messages, such as `azure-retail`.

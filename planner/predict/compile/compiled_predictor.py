@@ -10,7 +10,6 @@ from ...offers.rows import Accelerator
 from ...records import Frozen
 from ...units import GIB, GIGA, KILO, MIB
 from ...workload.model import Workload
-from ..executed_ops import CORES_PER_CHIP
 from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..step_time import NoPrediction, StatedMemory, StepPredictor, StepTime, join_notes
 from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
@@ -107,7 +106,7 @@ def find_target(accelerator: Accelerator) -> CompileTarget | None:
             accelerator=accelerator.name,
             platform="tpu",
             topology=accelerator.smallest_slice,
-            cores=CORES_PER_CHIP.get(accelerator.name, 1),
+            cores=accelerator.cores_per_chip,
         )
     capability = accelerator.compute_capability or ""
     stand_in = STAND_IN_CAPABILITY.get(capability)

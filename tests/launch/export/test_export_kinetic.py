@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.offers.aliases import _read_kinetic_table, find_kinetic_name, parse_kinetic_name
+from gpuplan.offers.aliases import find_kinetic_name, parse_kinetic_name, read_kinetic_table
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.launch import format_export
 from launch.export.plans import GIT, OFFERS, export_plan, export_planned, offer, write_plan
@@ -123,7 +123,7 @@ def test_the_next_machine_that_it_starts(folder: Path) -> None:
 def test_names_are_of_offers_of_the_catalog() -> None:
     """Each accelerator is one of ours; 30 of Google's machines have a name that means the same again."""
     catalog = load_catalog()
-    assert _read_kinetic_table().keys() <= catalog.accelerators.keys()
+    assert read_kinetic_table().keys() <= catalog.accelerators.keys()
     machines = {
         (one.accelerator, one.devices, one.instance_type) for one in catalog.offers if one.provider == "gcp"
     }
@@ -157,9 +157,9 @@ def test_kinetic_takes_every_name_and_means_the_same() -> None:
     from kinetic.core import accelerators
 
     read = 0
-    for accelerator, row in _read_kinetic_table().items():
+    for accelerator, row in read_kinetic_table().items():
         for size, form in row["sizes"].items():
-            machine = form if accelerator.startswith("TPU") else f"{form}+x"
+            machine = form if row["kind"] == "tpu" else f"{form}+x"
             name = find_kinetic_name(accelerator=accelerator, devices=float(size), instance_type=machine)
             found = accelerators.parse_accelerator(name)
             is_tpu = isinstance(found, accelerators.TpuConfig)
@@ -195,7 +195,7 @@ def test_every_name_of_kinetic_is_known() -> None:
             continue
         accelerator, devices = parse_kinetic_name(name) or ("", 0)
         is_tpu = isinstance(theirs, accelerators.TpuConfig)
-        assert theirs.name in _read_kinetic_table()[accelerator]["names"], name
+        assert theirs.name in read_kinetic_table()[accelerator]["names"], name
         assert devices == (theirs.chips if is_tpu else theirs.count), name
         checked += 1
     assert checked > 100

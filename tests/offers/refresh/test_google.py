@@ -58,7 +58,7 @@ DESCRIPTIONS = {
     "Capacity Optimized TpuV6e running in Americas": None,
     "Reserved TpuV5p in Delhi in Calendar Mode": None,
     "Commitment v1: TpuV5p running in Netherlands for 3 Years": None,
-    "TPU7x running in Americas": None,
+    "TPU7x running in Americas": "tpu v7x",
     "TPU-v2 Accelerator USA": "tpu v2",
     "Tpu-v4 Pod Accelerator USA": "tpu v4 pod",
     "SSD backed Local Storage": "ssd",
@@ -125,6 +125,7 @@ def expected_in_the_americas() -> dict[tuple[str, str], Decimal]:
         found[f"g2-standard-{cores}", "on_demand"] = sums(*g2)
         spot = (cores, "0.009995"), (4 * cores, "0.001171"), (n, "0.2231")
         found[f"g2-standard-{cores}", "spot"] = sums(*spot)
+    found["tpu-v7x-8", "on_demand"] = sums((4, "12"))
     found["c4d-standard-8", "on_demand"] = sums((8, "0.0327035"), (32 * 1.073741824, "0.003495578"))
     return found | {("attach:T4", "on_demand"): Decimal("0.35"), ("attach:T4", "spot"): Decimal("0.209")}
 
@@ -177,10 +178,7 @@ def test_machines_are_put_together_from_google_s_skus(
 
     assert {offer.key: offer.usd_per_hour for offer in store.offers("gcp")} == expected()
     assert outcome.anomalies == []
-    assert outcome.names_left_out == {
-        "no accelerator": ["M3 Memory-optimized Instance"],
-        "unknown machine": ["TPU7x"],
-    }
+    assert outcome.names_left_out == {"no accelerator": ["M3 Memory-optimized Instance"]}
     a2 = next(o for o in store.offers("gcp") if o.key == ("a2-highgpu-1g", "us-central1", "on_demand"))
     assert a2.sku.startswith("12 x ")
     assert a2.sku.count(" + ") == 2
@@ -317,7 +315,7 @@ def test_what_google_prices_and_the_catalog_does_not_have_is_named(
     assert outcome.names_left_out == {
         "no accelerator": ["M3 Memory-optimized Instance"],
         "unknown accelerator": ["Nvidia R9000 GPU"],
-        "unknown machine": ["A9 Instance", "Nvidia L40 GPU", "Nvidia Tesla K80 GPU", "TPU7x"],
+        "unknown machine": ["A9 Instance", "Nvidia L40 GPU", "Nvidia Tesla K80 GPU"],
     }
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ....errors import UsageError
+from ....offers.catalog import find_chosen_accelerator
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
@@ -239,7 +240,6 @@ QUEUED = "projects.locations.queuedResources"
 LONGEST_S = 7 * 24 * 3600  # FLEX_START, https://cloud.google.com/tpu/docs/request-using-flex-start
 TPU_PACKAGES = ("keras", "jax[tpu]")
 CREATED_WITHIN_S = 900.0
-_SINGLE_HOST = {"v2": 8, "v3": 8, "v4": 8, "v5p": 8, "v5litepod": 8, "v6e": 8}
 
 
 def is_tpu(instance_type: str) -> bool:
@@ -307,7 +307,7 @@ def _slice(draft: Draft[GoogleOptions], parent: str) -> dict[str, Any]:
     script = build_startup_script(draft.request, candidate, draft.number, _slice_boot(draft, parent))
     node: dict[str, Any] = {
         "acceleratorType": slice_name,
-        "runtimeVersion": runtime_version(slice_name),
+        "runtimeVersion": runtime_version(candidate.accelerator),
         "labels": draft.tags,
         "networkConfig": {"network": chosen.network, "enableExternalIps": chosen.has_address},
         "metadata": {"block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "startup-script": script},
@@ -343,8 +343,8 @@ def _slice_boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
 
 def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for slices of several hosts and for too long caps."""
-    generation, _, size = candidate.instance_type.removeprefix("tpu-").partition("-")
-    if int(size or 0) > _SINGLE_HOST.get(generation, 0):
+    known = find_chosen_accelerator(candidate.accelerator)
+    if candidate.devices > ((known and known.chips_per_host) or 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
             hint="export it: `gpuplan export plan.json --to skypilot`",

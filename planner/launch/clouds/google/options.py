@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import UsageError
 from ....offers.aliases import get_chip_name
-from ....offers.catalog import load_chosen_catalog
+from ....offers.catalog import find_chosen_accelerator, load_chosen_catalog
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, parse_owner_tags
@@ -62,9 +62,7 @@ def read_options(options: Mapping[str, str], *, project: str) -> GoogleOptions:
 # (https://gist.github.com/maurer/cb14d5badf112b5fb984); us-central2, for TPU v4, [unverified]. A wrong one is
 # refused, and the next is tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
-# TPU runtimes for JAX and PyTorch: https://docs.cloud.google.com/tpu/docs/runtimes
-_RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
-_COMMON_RUNTIME = "tpu-ubuntu2204-base"
+_USUAL_RUNTIME = "tpu-ubuntu2204-base"  # of TPUs: https://docs.cloud.google.com/tpu/docs/runtimes
 
 
 def list_zones(region: str) -> tuple[str, ...]:
@@ -106,14 +104,15 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     return base, (types[name], int(count))
 
 
-def runtime_version(slice_name: str) -> str:
-    """Return the runtime version of a TPU slice.
+def runtime_version(accelerator: str) -> str:
+    """Return the runtime version of a slice of TPUs.
 
     Example:
-        >>> runtime_version("v6e-8")
-        'v2-alpha-tpuv6e'
+        >>> runtime_version("TPU-v6e"), runtime_version("TPU-v4")
+        ('v2-alpha-tpuv6e', 'tpu-ubuntu2204-base')
     """
-    return _RUNTIMES.get(slice_name.partition("-")[0], _COMMON_RUNTIME)
+    known = find_chosen_accelerator(accelerator)
+    return (known and known.google_runtime) or _USUAL_RUNTIME
 
 
 STORAGE = "storage.v1"
