@@ -26,8 +26,8 @@ from gpuplan.__main__ import COLLECTOR_THRESHOLD
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Filters, Question, select
+from gpuplan.plan.estimate_workload import estimate_in_context
+from gpuplan.plan.question import EstimateContext, Filters, Question, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
@@ -103,11 +103,15 @@ def predict(model: Workload, accelerators: Sequence[Accelerator]) -> None:
 def build_ranking() -> tuple[int, Callable[[], object]]:
     """Return the number of offers, and a call that prices and ranks all of them."""
     catalog = load_catalog()
-    selection, terms = select(Filters(), catalog=catalog), CostTerms(costs=catalog.costs)
-    rank = partial(
-        estimate_workload, workload(), selection=selection, predictor=Known(), question=Question(), terms=terms
+    context = EstimateContext(
+        workload=workload(),
+        options=WorkloadOptions(),
+        selection=select(Filters(), catalog=catalog),
+        predictor=Known(),
+        catalog=catalog,
+        terms=CostTerms(costs=catalog.costs),
     )
-    return len(selection.offers), rank
+    return len(context.selection.offers), partial(estimate_in_context, context, Question())
 
 
 def main() -> int:
