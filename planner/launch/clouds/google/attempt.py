@@ -344,7 +344,7 @@ def _slice_boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
 def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for slices of several hosts and for too long caps."""
     known = find_chosen_accelerator(candidate.accelerator)
-    if candidate.devices > ((known and known.chips_per_host) or 0):
+    if known and known.kind == "tpu" and candidate.devices > (known.chips_per_host or 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
             hint="export it: `gpuplan export plan.json --to skypilot`",
