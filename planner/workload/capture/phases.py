@@ -300,7 +300,7 @@ class ScriptFollower(StandIns):
         self._saved_s = time.monotonic()
         notes = list(self._use.notes.values())[:LINES_NAMED]
         if self._protection is not None:
-            notes += self._protection.find_notes()
+            notes += self._protection.notes
         if ended is not None:
             followed = f"the script was followed until {ended.why}"
             if ended.cuts:
