@@ -36,7 +36,7 @@ from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
     from ..workload.capture.materialize import ExecutableModel
-    from ..workload.capture.timed_loop import TimedLoop
+    from ..workload.capture.training_loops import TimedLoop
     from .recorder import Epoch
 
 Tell = Callable[[str, Meter], None]
@@ -139,7 +139,7 @@ def _answer(parent: Parent, trace: Trace | None) -> None:
 
 def _time_loop(folder: str, meter: Meter, parent: Parent, facts: dict[str, Any]) -> TimedLoop:
     """Return what times a loop of a script's own with a meter, and ends the process when it is done."""
-    from ..workload.capture.timed_loop import TimedLoop
+    from ..workload.capture.training_loops import TimedLoop
 
     elapsed_s = 0.0
 

@@ -30,9 +30,8 @@ from ..errors import (
 from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
 from .phases import EarlyEnd
 from .replaced_calls import replace_training_calls
-from .timed_loop import TimedLoop
 from .training_calls import StandIns
-from .training_loops import LOOP, LoopGivenUpError, compile_with_loops, end_loops, iterate
+from .training_loops import LOOP, LoopGivenUpError, TimedLoop, compile_with_loops, iterate
 from .watch import call_after_import
 
 PLACEHOLDER = "pretrained.weights.h5"
@@ -64,19 +63,19 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
         undo()
-    _raise_before_fit(faults, calls)
+    for fault in faults:  # though the script caught it; after a `fit()`, what another backend may mend
+        if not calls.reached or isinstance(fault, BackendError):
+            raise fault
     if not calls.reached:
         if isinstance(error, SystemExit):
             raise _build_end_error(text, path, end=error, argv=argv) from error
         if isinstance(error, GpuplanError):
             raise error
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
-    if isinstance(error, SystemExit):
-        if error.code in (0, None):
-            return None
-        why = f"it ended with exit code {error.code}"
-    else:
-        why = _describe_failure(error, text, folders)
+    code = error.code if isinstance(error, SystemExit) else ""
+    if code in (0, None):
+        return None
+    why = f"it ended with exit code {code}" if code else _describe_failure(error, text, folders)
     return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
 
 
@@ -88,13 +87,6 @@ def _describe_failure(error: BaseException, text: str, folders: Sequence[str]) -
         raise fault from error
     line = find_user_line(error, folders)
     return f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
-
-
-def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
-    """Raise the first error of a training call, though caught; after a `fit()`, what another backend may mend."""
-    for fault in faults:
-        if not calls.reached or isinstance(fault, BackendError):
-            raise fault
 
 
 def _run_as_main(path: Path, *, text: str, argv: Sequence[str], named: dict[str, None]) -> None:
@@ -151,7 +143,13 @@ def _follow_kinetic(module: Any, named: dict[str, None]) -> None:
 
 def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[str]) -> CaptureError:
     if end.code not in (0, None):
-        needed = " ".join([*argv, *(_list_missing_arguments(end) or ["--data folder"])])
+        # Argparse says what it lacks as it ends a script; an option gets a word for its value.
+        frames = (frame for frame, _ in traceback.walk_tb(end.__traceback__) if frame.f_code.co_name == "error")
+        said = next((str(frame.f_locals.get("message")) for frame in frames), "")
+        asked = said.partition("arguments are required: ")[2].split(", ")
+        names = [name.rpartition("/")[2] for name in asked if name]
+        lacking = [f"{name} {name.lstrip('-').upper()}" if name[0] == "-" else name.upper() for name in names]
+        needed = " ".join([*argv, *(lacking or ["--data folder"])])
         hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- {needed}`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
         return CaptureError(f"{text} ended (exit {end.code}) before fit(), run{given}", hint=hint)
@@ -162,15 +160,6 @@ def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[s
         if builders
         else f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`",
     )
-
-
-def _list_missing_arguments(end: SystemExit) -> list[str]:
-    """Return the arguments that argparse asks for as it ends a script, options with a word for their value."""
-    frames = (frame for frame, _ in traceback.walk_tb(end.__traceback__) if frame.f_code.co_name == "error")
-    said = next((str(frame.f_locals.get("message")) for frame in frames), "")
-    asked = said.partition("arguments are required: ")[2]
-    names = [name.rpartition("/")[2] for name in asked.split(", ") if name]
-    return [f"{name} {name.lstrip('-').upper()}" if name.startswith("-") else name.upper() for name in names]
 
 
 def skip_pretrained_weights() -> Callable[[], bool]:
@@ -216,7 +205,7 @@ def follow_one_fit(
     Raises:
         CaptureError: The script failed, or ended before the call.
     """
-    calls = _SingleFit(use, fit_call, own=path.parent, folder=folder)
+    calls = StandIns(own=path.parent, folder=folder, use=use, fit_call=fit_call)
     if loop is not None:
         calls.loops, loop.begin = loop, calls.begin
     follow_script(path, text=text, argv=argv, calls=calls)
@@ -224,22 +213,3 @@ def follow_one_fit(
         f"{text} called fit() {calls.count} times, fewer than when it was first traced",
         hint="run the command again",
     )
-
-
-class _SingleFit(StandIns):
-    def __init__(self, use: Callable[[Any, dict[str, Any]], NoReturn], fit_call: int, **where: Any) -> None:
-        super().__init__(**where)
-        self._use_model, self._fit_call = use, fit_call
-
-    def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
-        """Use the model, or return a stand-in of the history."""
-        if self.count == self._fit_call:
-            self._use_model(model, arguments)
-        return super().fit(model, arguments)
-
-    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Use the model, or return stand-ins of the metrics."""
-        if self.count == self._fit_call:
-            self._use_model(model, arguments)
-        end_loops()
-        return super().train_on_batch(model, arguments)

@@ -22,7 +22,7 @@ from ..options import SpecTree, WorkloadOptions, get_keras_policy
 from ..reference import Reference
 from ..trace.jax.instrumentation import recompute_with_flags
 from ..trace.jax.step import export_step
-from .timed_loop import TimedLoop
+from .training_loops import TimedLoop
 
 NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 

@@ -1,10 +1,10 @@
-"""Replacement of what modules offer, once they are imported: by the path of each attribute, of its original."""
+"""Replacement of what modules offer, once they are imported, by the path of each attribute."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 from ..keras_layers import replacing
@@ -33,6 +33,19 @@ def replace_after_import(
     call_after_import(module, replace)
 
 
+def around(call: Callable[..., Any]) -> Make:
+    """Return what makes functions that call one with their original, and their own arguments after it."""
+
+    def make(original: Any) -> Any:
+        @wraps(original)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return call(original, *args, **kwargs)
+
+        return function
+
+    return make
+
+
 class Patches:
     """Attributes that are replaced, and can be put back for a while."""
 
@@ -41,14 +54,15 @@ class Patches:
         self._replaced = ExitStack()
         self.active = True
 
-    def replace(self, module: str, path: str, make: Make) -> None:
-        """Replace an attribute, see `replace_after_import`."""
-        replace_after_import(module, path, make, put=self._put)
+    def replace(self, module: str, path: str, call: Callable[..., Any]) -> None:
+        """Replace a function as `around` does, see `replace_after_import`."""
 
-    def _put(self, owner: Any, name: str, replacement: Any) -> None:
-        self._rows.append((owner, name, replacement))
-        if self.active:
-            self._replaced.enter_context(replacing(self._rows[-1]))
+        def put(*row: Any) -> None:
+            self._rows.append(row)
+            if self.active:
+                self._replaced.enter_context(replacing(row))
+
+        replace_after_import(module, path, around(call), put=put)
 
     def undo(self) -> None:
         """Put back what was there."""

@@ -298,7 +298,7 @@ class ScriptFollower(StandIns):
     def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
         """Write the phases so far, first the longest; `partial`: the script goes on, `ended`: it ended early."""
         self._saved_s = time.monotonic()
-        notes = list(self._use.notes.values())[:LINES_NAMED]
+        notes = list(self.metric_notes.values())[:LINES_NAMED]
         if self._protection is not None:
             notes += self._protection.notes
         if ended is not None:

@@ -43,14 +43,14 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
     replace = followed.patches.replace
     for name in ("fit", "evaluate", "predict", "predict_on_batch", "train_on_batch"):
         replace("keras", f"Model.{name}", partial(followed.route, name))
-    replace("keras", "Model.__call__", followed.follow_call)
+    replace("keras", "Model.__call__", followed.call)
     apply = keras.optimizers.Optimizer.apply
     for name in ("stateless_apply", "apply"):  # the first one calls the other, as it is before
-        replace("keras", f"optimizers.Optimizer.{name}", partial(followed.follow_update, apply))
-    replace("keras_tuner", "Tuner.search", followed.follow_search)
-    replace("torch", "Tensor.backward", partial(followed.follow_gradient, followed.require_torch))
-    replace("tensorflow", "GradientTape.__init__", followed.follow_tape)
-    replace("tensorflow", "GradientTape.gradient", partial(followed.follow_gradient, lambda: None))
+        replace("keras", f"optimizers.Optimizer.{name}", partial(followed.update, apply))
+    replace("keras_tuner", "Tuner.search", followed.search)
+    replace("torch", "Tensor.backward", followed.compute_torch_gradients)
+    replace("tensorflow", "GradientTape.__init__", followed.begin_tape)
+    replace("tensorflow", "GradientTape.gradient", followed.compute_gradients)
     if loops is not None:
         call_after_import("torch", followed.follow_torch)
         if backend == "jax":
@@ -61,7 +61,7 @@ def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanErr
 
 
 class _Followed:
-    """A script that is followed: methods that make replacements of what it calls."""
+    """A script that is followed: what is called in place of its calls, with the function that it calls first."""
 
     def __init__(self, script: str, calls: StandIns, faults: list[GpuplanError]) -> None:
         self._script, self._calls, self._faults, self._loops = script, calls, faults, calls.loops
@@ -83,94 +83,67 @@ class _Followed:
             raise CaptureError(message, hint=WAY_OUT.format(name=self._script))
 
     def _is_called_by_user(self) -> bool:
-        return is_own_file(sys._getframe(2).f_code.co_filename, str(self._calls.own))
+        return is_own_file(sys._getframe(3).f_code.co_filename, str(self._calls.own))
 
-    def route(self, name: str, method: Any) -> Any:
+    def route(self, name: str, method: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the method of the same name of the calls, with all arguments."""
-        signature, replacement = inspect.signature(method), getattr(self._calls, name)
+        bound = inspect.signature(method).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        if name == "train_on_batch":
+            batch_size = next(iter_specs(bound.arguments["x"])).shape[0]
+            bound.arguments.update(batch_size=batch_size, epochs=1)
+        with self.patches.suspended(), self._kept():
+            return getattr(self._calls, name)(model, dict(bound.arguments))
 
-        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(model, *args, **kwargs)
-            bound.apply_defaults()
-            if name == "train_on_batch":
-                batch_size = next(iter_specs(bound.arguments["x"])).shape[0]
-                bound.arguments.update(batch_size=batch_size, epochs=1)
-            with self.patches.suspended(), self._kept():
-                return replacement(model, dict(bound.arguments))
-
-        return call
-
-    def follow_call(self, call_model: Any) -> Any:
+    def call(self, call_model: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict by the call of a model, once a step was found."""
+        if self._is_called_by_user() and args:
+            if self._loops is not None:
+                shapes = (getattr(one, "shape", ()) for one in iter_specs(args[0]))
+                self._loops.batch_size = next((shape[0] for shape in shapes if shape), 1)
+            if self._calls.reached and _is_prediction(args, kwargs):
+                with suppress(Exception), self.patches.suspended():
+                    return self._calls.call(model, args[0])
+        return call_model(model, *args, **kwargs)
 
-        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_called_by_user() and args:
-                if self._loops is not None:
-                    shapes = (getattr(one, "shape", ()) for one in iter_specs(args[0]))
-                    self._loops.batch_size = next((shape[0] for shape in shapes if shape), 1)
-                if self._calls.reached and _is_prediction(args, kwargs):
-                    with suppress(Exception), self.patches.suspended():
-                        return self._calls.call(model, args[0])
-            return call_model(model, *args, **kwargs)
-
-        return call
-
-    def follow_update(self, apply: Any, update: Any) -> Any:
+    def update(self, apply: Any, update: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Tell of each update by an optimizer of Keras; without a trace, JAX's steps cannot be told apart."""
-        kind, backend = keras.optimizers.Optimizer, keras.backend.backend()
+        if self._loops is None or (keras.backend.backend() == "jax" and not self._loops.is_tracing):
+            self._refuse(OWN_LOOP if self._loops is None else UNCOMPILED)
+            return None
+        self._loops.enter("update")
+        with replacing((keras.optimizers.Optimizer, "apply", apply)):
+            done = update(optimizer, *args, **kwargs)
+        with self._kept():
+            self._loops.update(optimizer, list(optimizer._trainable_variables))
+        return done
 
-        def follow(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._loops is None or (backend == "jax" and not self._loops.is_tracing):
-                self._refuse(OWN_LOOP if self._loops is None else UNCOMPILED)
-                return None
-            self._loops.enter("update")
-            with replacing((kind, "apply", apply)):
-                done = update(optimizer, *args, **kwargs)
-            with self._kept():
-                self._loops.update(optimizer, list(optimizer._trainable_variables))
-            return done
+    def search(self, _: Any, tuner: Any, *args: Any, **kwargs: Any) -> None:
+        """Take over a search of KerasTuner."""
+        with self.patches.suspended(), self._kept():
+            self._calls.search(tuner, args, kwargs)
 
-        return follow
-
-    def follow_search(self, _: Any) -> Any:
-        """Take over searches of KerasTuner."""
-
-        def search(tuner: Any, *args: Any, **kwargs: Any) -> None:
-            with self.patches.suspended(), self._kept():
-                self._calls.search(tuner, args, kwargs)
-
-        return search
-
-    def _tell(self, phase: Any) -> None:
+    def compute_gradients(self, compute: Any, one: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tell of a backward pass."""
         if self._loops is not None:
-            self._loops.enter(phase)
-
-    def follow_gradient(self, require: Callable[[], None], compute: Any) -> Any:
-        """Tell of a backward pass, where it is what may train."""
-
-        def follow(one: Any, *args: Any, **kwargs: Any) -> Any:
-            require()
-            self._tell("backward")
-            return compute(one, *args, **kwargs)
-
-        return follow
+            self._loops.enter("backward")
+        return compute(one, *args, **kwargs)
 
     def follow_torch(self, _: Any) -> None:
         """Tell of each update by an optimizer of PyTorch."""
-        hooks = import_module("torch.optim.optimizer")
+        hooks, loops = import_module("torch.optim.optimizer"), self._loops
 
         def finish(optimizer: Any, *given: Any) -> None:
-            if self._loops is not None and self.patches.active:
+            if loops is not None and self.patches.active:
+                variables = [one for group in optimizer.param_groups for one in group["params"]]
                 with self._kept():
-                    self._loops.update(
-                        optimizer, [one for group in optimizer.param_groups for one in group["params"]]
-                    )
+                    loops.update(optimizer, variables)
 
-        hooks.register_optimizer_step_pre_hook(lambda *given: self._tell("update"))
+        hooks.register_optimizer_step_pre_hook(lambda *given: loops and loops.enter("update"))
         hooks.register_optimizer_step_post_hook(finish)
 
-    def require_torch(self) -> None:
-        """Raise an error unless a Keras model is trained on its PyTorch backend, and loops are followed."""
+    def compute_torch_gradients(self, compute: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tell of a backward pass of a Keras model on its PyTorch backend, if loops are followed."""
         if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
             with self._kept():
                 raise CaptureError(f"{self._script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
@@ -178,18 +151,15 @@ class _Followed:
             self._refuse(OWN_LOOP)
         if keras.backend.backend() != "torch":
             self._refuse("PyTorch's gradients", backend="torch")
+        return self.compute_gradients(compute, loss, *args, **kwargs)
 
-    def follow_tape(self, begin: Any) -> Any:
+    def begin_tape(self, begin: Any, tape: Any, *args: Any, **kwargs: Any) -> None:
         """Refuse `tf.GradientTape` that may train on another backend than TensorFlow."""
-
-        def follow(tape: Any, *args: Any, **kwargs: Any) -> None:
-            if keras.backend.backend() != "tensorflow" and self._is_called_by_user():
-                places = find_own_places(sys._getframe(1), (str(self._calls.own),))
-                if not self._calls.reached or can_train_after(places):
-                    self._refuse("`tf.GradientTape`", backend="tensorflow")
-            begin(tape, *args, **kwargs)
-
-        return follow
+        if keras.backend.backend() != "tensorflow" and self._is_called_by_user():
+            places = find_own_places(sys._getframe(2), (str(self._calls.own),))
+            if not self._calls.reached or can_train_after(places):
+                self._refuse("`tf.GradientTape`", backend="tensorflow")
+        begin(tape, *args, **kwargs)
 
 
 def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -23,7 +23,6 @@ import numpy as np
 from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.backends.current import build_unfused
 from ..trace.jax.step import TracedStep, compute_array_bytes, trace_function
-from .timed_loop import TimedLoop
 
 LOOP = "__gpuplan_loop__"
 MOST_NAMED = 3  # things of a tuple or list that is written out [-]
@@ -227,7 +226,16 @@ class TrainingLoops:
         if self._updates is not None:
             self._updates.append((optimizer, variables))
             return
-        place, rows = self.find_place(), self._take_rows()
+        if self._recorded is None:  # what runs kernel by kernel is recorded from the first update on
+            if keras.backend.backend() == "torch":
+                from ..trace.backends.torch_step import record_rows
+            else:
+                from ..trace.backends.tensorflow_step import record_rows
+            self._recorded = self._recording.enter_context(record_rows())
+        recorded, phase = self._recorded
+        place, rows = self.find_place(), tuple(recorded)
+        recorded.clear()
+        phase[0] = "forward"
         running = {loop: loop.iteration for loop in getattr(_threads, "loops", ())}
         follows, self._last = bool(running.items() & self._last.items()), running
         runs = self.count(place, ends=False) + self._pending.get(place, 0)
@@ -245,18 +253,66 @@ class TrainingLoops:
         model = hold_models(updates)
         return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
 
-    def _take_rows(self) -> tuple[Any, ...]:
-        """Return what ran since the last update; what runs kernel by kernel is recorded from the first one on."""
-        if self._recorded is None:
-            if keras.backend.backend() == "torch":
-                from ..trace.backends.torch_step import record_rows
-            else:
-                from ..trace.backends.tensorflow_step import record_rows
-            self._recorded = self._recording.enter_context(record_rows())
-        rows, phase = self._recorded
-        taken, phase[0] = tuple(rows), "forward"
-        rows.clear()
-        return taken
+
+class TimedLoop:
+    """Timer in place of `TrainingLoops`, for a script that runs for real.
+
+    It times the first step that trains: a function that a backend compiles, or the work between two updates. The
+    time counts from the end of the step before, of whatever kind, and so includes the script's own work.
+    """
+
+    def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
+        """Start before the script.
+
+        Args:
+            folder: Folder of the script.
+            prepare: Called at the end of the first step, which compiles, with its batch size.
+            add: Called at the end of each further one, with its time [s].
+        """
+        self.folder, self._prepare, self._add = folder, prepare, add
+        self.begin: Callable[[], object] = int  # called before `prepare`
+        self.batch_size = 1  # of the last call of a model [-]
+        self._timed: object = None  # the function and shapes, or the place, of the first step
+        self._training: set[object] = set()
+        self._updates: int | None = None  # in the function that runs; None outside
+        self._ended_s = 0.0
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether a compiled function of the user's runs, or is traced as part of its first run."""
+        return self._updates is not None
+
+    def enter(self, phase: Any) -> None:
+        """Ignore the beginning of a backward pass."""
+
+    def follow(self, key: object, run: Callable[[], Any], **_: Any) -> Any:
+        """Run a compiled function; it trains if an optimizer updates variables while it is traced."""
+        self._updates = 0
+        try:
+            found = jax.block_until_ready(run())
+            if self._updates:
+                self._training.add(key)
+        finally:
+            self._updates = None
+        if key in self._training:
+            self._end(key)
+        return found
+
+    def update(self, optimizer: Any, variables: list[Any]) -> None:
+        """Take an update: in a compiled function, or as the end of a step."""
+        if self._updates is None:
+            self._end(tuple(find_own_places(sys._getframe(1), (self.folder,))))
+        else:
+            self._updates += 1
+
+    def _end(self, key: object) -> None:
+        if self._timed is None:
+            self._timed = key
+            self.begin()
+            self._prepare(self.batch_size)
+        elif key == self._timed:
+            self._add(time.perf_counter() - self._ended_s)
+        self._ended_s = time.perf_counter()
 
 
 Loops = TrainingLoops | TimedLoop
@@ -295,17 +351,15 @@ def hold_models(updates: Updates) -> Any:
     return held
 
 
-def follow_jit(loops: Loops, compile_function: Any) -> Callable[..., Any]:
-    """Return a replacement of `jax.jit` that follows the functions of the user's own files."""
+def follow_jit(loops: Loops, compile_function: Any, function: Any = None, /, **options: Any) -> Any:
+    """Compile a function as `jax.jit` does, and follow it if it is one of the user's own files."""
+    if not is_own_file(sys._getframe(2).f_code.co_filename, loops.folder):
+        return compile_function(function, **options) if function is not None else compile_function(**options)
 
-    def jit(function: Any = None, /, **options: Any) -> Any:
-        if not is_own_file(sys._getframe(1).f_code.co_filename, loops.folder):
-            return compile_function(function, **options) if function is not None else compile_function(**options)
-        if function is None:
-            return partial(jit, **options)
+    def compile_own(function: Any) -> _JittedFunction:
         return _JittedFunction(function, compile_function(function, **options), options, loops)
 
-    return jit
+    return compile_own if function is None else compile_own(function)
 
 
 class _JittedFunction:
@@ -391,28 +445,24 @@ def _find_batch(args: Any, returned: list[Any], held: list[Any]) -> list[Any]:
     return found
 
 
-def follow_tensorflow(loops: Loops, call_function: Any) -> Callable[..., Any]:
-    """Return a replacement of the call of a `tf.function`, as `follow_jit` does."""
+def follow_tensorflow(loops: Loops, call_function: Any, function: Any, *args: Any, **named: Any) -> Any:
+    """Call a `tf.function`, and follow it if the user's own files do, as `follow_jit` does."""
+    import tensorflow as tf
 
-    def call(self: Any, *args: Any, **named: Any) -> Any:
-        import tensorflow as tf
+    own = is_own_file(sys._getframe(2).f_code.co_filename, loops.folder)
+    if loops.is_tracing or not tf.executing_eagerly() or not own:
+        return call_function(function, *args, **named)
 
-        own = is_own_file(sys._getframe(1).f_code.co_filename, loops.folder)
-        if loops.is_tracing or not tf.executing_eagerly() or not own:
-            return call_function(self, *args, **named)
+    def build_zeros(tensor: Any) -> Any:
+        return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
 
-        def build_zeros(tensor: Any) -> Any:
-            return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
-
-        return loops.follow(
-            (self, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
-            partial(call_function, self, *args, **named),
-            trace=partial(self.get_concrete_function, *args, **named),
-            build=partial(_build_tensorflow_step, self, (args, named)),
-            build_results=lambda found: tf.nest.map_structure(build_zeros, found.structured_outputs),
-        )
-
-    return call
+    return loops.follow(
+        (function, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
+        partial(call_function, function, *args, **named),
+        trace=partial(function.get_concrete_function, *args, **named),
+        build=partial(_build_tensorflow_step, function, (args, named)),
+        build_results=lambda found: tf.nest.map_structure(build_zeros, found.structured_outputs),
+    )
 
 
 def _build_tensorflow_step(function: Any, given: Any, concrete: Any, updates: Updates) -> LoopStep:
