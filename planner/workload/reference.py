@@ -71,14 +71,7 @@ class Reference(Frozen):
 
 
 def parse_reference(text: str, *, base: Path) -> Reference:
-    """Parse a MODEL argument; files must exist.
-
-    Args:
-        text: The argument.
-        base: Absolute base folder of relative paths.
-
-    Raises:
-        UsageError: It has none of the forms, or names a missing file.
+    """Parse a MODEL argument, with relative paths from an absolute `base`; UsageError for a missing file too.
 
     Example:
         >>> parse_reference("keras.applications.VGG16?classes=10", base=Path("/")).arguments
@@ -178,7 +171,6 @@ def _suggest(names: Sequence[str]) -> str:
 
 
 def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path) -> Reference:
-    """Parse the name of a preset of Keras Hub, or a folder with its configuration."""
     if "/" in name or "\\" in name:
         path = _find_file(f"{name}/config.json", base=base)
         return Reference(text=text, kind="application", path=path, module=KERAS_HUB, arguments=arguments)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -169,11 +170,9 @@ def read_processor_s() -> float:
     used = os.times()
     total_s = used.user + used.system + used.children_user + used.children_system
     for child in psutil.Process().children(recursive=True):
-        try:
+        with suppress(psutil.Error):
             times = child.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
+            total_s += times.user + times.system
     return total_s
 
 
@@ -195,13 +194,9 @@ class DataCounter(_Finder):
         """Return batches and samples, of which `taken` are gone; None where they are too many or unknown."""
 
         def count(limit_s: float) -> tuple[int, int] | None:
-            cardinality = getattr(data, "cardinality", None)
-            if (
-                hasattr(data, "__getitem__")
-                or limit_s <= 0
-                or (cardinality is not None and int(cardinality()) == -1)
-            ):
-                return None  # by index, or endless
+            endless = hasattr(data, "cardinality") and int(data.cardinality()) == -1
+            if endless or hasattr(data, "__getitem__") or limit_s <= 0:
+                return None
             is_iterator, until_s = isinstance(data, Iterator), time.monotonic() + limit_s
             batches, samples = int(is_iterator and taken > 0), is_iterator * taken
             try:

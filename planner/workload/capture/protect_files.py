@@ -40,8 +40,8 @@ def find_open_path(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
-    """Return the path of each file that is open for writing, by descriptor, and write what is buffered."""
+def open_anew(is_kept: Callable[[str], bool], find: Callable[[str], str]) -> None:
+    """Let each descriptor open for writing be one of the file to write instead, whose path `find` returns."""
     written = {}
     for number in map(int, os.listdir("/dev/fd")):
         with suppress(OSError):  # closed or deleted since
@@ -49,15 +49,10 @@ def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
                 path, status = find_open_path(number), os.stat(number)
                 if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
                     written[number] = path
-    for one in gc.get_objects() if written else ():
+    for one in gc.get_objects() if written else ():  # write what is buffered
         with suppress(Exception):
             if isinstance(one, io.IOBase) and one.fileno() in written:
                 one.flush()
-    return written
-
-
-def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
-    """Let each descriptor of `list_written` be one of the file to write instead, whose path `find` returns."""
     for number, path in written.items():
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         try:
@@ -113,7 +108,6 @@ class FileProtection:
         self._copies: dict[str, str] = {}  # of redirected files, by path
         self._numbers = count()
         self._is_kept = _build_check(kept)
-        written = list_written(self._is_kept)
         make_mappings_private(self._is_kept)
         is_temporary = _build_check([temporary])
         if not any(is_temporary(os.path.join(os.path.realpath(one), "")) for one in (str(own), os.getcwd())):
@@ -123,11 +117,10 @@ class FileProtection:
         self.notes = () if restrict_writes(kept) else (UNPROTECTED,)
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._scratch)
         sys.dont_write_bytecode = True
-        open_anew(written, lambda path: str(self._find(path)))
+        open_anew(self._is_kept, lambda path: str(self._find(path)))
         if "keras" in sys.modules:
             for name in UNSAVED:
                 replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
-        replace_after_import("os", "open", self._wrap_open)
         for module, functions in REDIRECTED.items():
             for names, position, mode in functions:
                 for name in names:
@@ -157,18 +150,6 @@ class FileProtection:
         self._copies[path] = copy
         return copy
 
-    def _wrap_open(self, opened: Any) -> Any:
-        """Return `os.open` with the paths to use instead."""
-
-        def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            if kwargs.get("dir_fd") is None and flags & WRITING:
-                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
-                path = self._find(path, mode)
-            descriptor: int = opened(self._find(path, "r"), flags, *args, **kwargs)
-            return descriptor
-
-        return open_raw
-
     def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
         code = getattr(unwrap(function), "__code__", None)
         name = "" if code is None else code.co_varnames[position]
@@ -176,7 +157,11 @@ class FileProtection:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
-            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
+            if isinstance(how, int):  # flags
+                writes = "x" if how & os.O_EXCL else "wb" if how & os.O_TRUNC else "a"
+                how = writes if how & WRITING else "r"
+            is_relative = any(value is not None for key, value in kwargs.items() if key.endswith("dir_fd"))
+            if len(args) > position and not is_relative:
                 args = (*args[:position], self._find(args[position], how), *args[position + 1 :])
             elif name in kwargs:
                 kwargs[name] = self._find(kwargs[name], how)

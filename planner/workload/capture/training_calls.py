@@ -22,13 +22,13 @@ from ..build.first_step import build_output, build_predictions
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import list_own_frames, name_place
 from .protect_files import FileProtection
-from .training_loops import Loops, end_loops
+from .training_loops import TrainingLoops, end_loops
 
 
 class StandIns:
     """Replacements of a script's training calls: results whose metrics are unknown."""
 
-    loops: Loops | None = None  # where those of the script's own are followed, or timed
+    loops: TrainingLoops | None = None  # where those of the script's own are followed, or timed
 
     def __init__(
         self,
@@ -109,17 +109,12 @@ class StandIns:
             raise ValueError("the samples to predict cannot be counted")
         return self._stand_in(model, feed)
 
-    def predict_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return plausible predictions."""
-        return self.predict(model, {**arguments, "batch_size": None})
-
     def call(self, model: Any, inputs: Any) -> Any:
         """Return plausible predictions as tensors of the backend."""
         values = self._stand_in(model, read_fit_inputs({"x": inputs}))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, values)
 
     def _stand_in(self, model: Any, feed: FitInputs) -> Any:
-        """Return predictions in the shape of the output."""
         known, key = self._outputs.setdefault(model, {}), str(feed.x)
         if key not in known:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)

@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from functools import cached_property, partial, update_wrapper
-from types import MethodType, SimpleNamespace
+from functools import cached_property, partial, wraps
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +34,6 @@ class ForLoop:
     """A loop that runs; it ends after this iteration once `ends` is set."""
 
     def __init__(self, sources: Iterable[Any]) -> None:
-        """Take what is iterated together."""
         self._sources = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in sources]
         self.ends, self.iteration = False, 0
 
@@ -100,23 +99,21 @@ def iterate(*together: Any) -> Iterator[Any]:
 def compile_with_loops(source: str | bytes, file: str) -> Any:
     """Compile a script; its `for` loops are known while they run, where it may train in one of its own."""
     tree = ast.parse(source, file)
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
-    _whiles[file] = [(node.lineno, node.end_lineno or 0) for node in loops]
+    nodes = list(ast.walk(tree))
+    _whiles[file] = [(one.lineno, one.end_lineno or 0) for one in nodes if isinstance(one, ast.While)]
     if _OF_LOOPS.search(source if isinstance(source, str) else source.decode("utf-8", errors="replace")):
-        tree = ast.fix_missing_locations(_LoopMarker().visit(tree))
+        for node in nodes:
+            if isinstance(node, ast.For):
+                node.iter = _mark(node.iter)
+        ast.fix_missing_locations(tree)
     return compile(tree, file, "exec")
 
 
-class _LoopMarker(ast.NodeTransformer):
-    def visit_For(self, node: ast.For) -> Any:
-        """Put `iterate` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`."""
-        self.generic_visit(node)
-        node.iter = _mark(node.iter)
-        return node
-
-
 def _mark(given: ast.expr) -> ast.expr:
-    """Put `iterate` around what is iterated; a loop over a few things by name runs for each of them."""
+    """Put `iterate` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`.
+
+    A loop over a few things by name runs for each of them.
+    """
     if isinstance(given, ast.Tuple | ast.List) and len(given.elts) <= MOST_NAMED:
         return given
     name = getattr(given.func, "id", "") if isinstance(given, ast.Call) else ""
@@ -254,56 +251,44 @@ class TrainingLoops:
         return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
 
 
-class TimedLoop:
-    """Timer in place of `TrainingLoops`, for a script that runs for real.
+class TimedLoop(TrainingLoops):
+    """Timer of a loop in a script that runs for real.
 
     It times the first step that trains: a function that a backend compiles, or the work between two updates. The
     time counts from the end of the step before, of whatever kind, and so includes the script's own work.
     """
 
-    def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
-        """Start before the script.
+    def __init__(self, folder: str, *, prepare: Callable[[int], None], time_step: Callable[[float], None]) -> None:
+        """Start before the script, whose files are in `folder`.
 
-        Args:
-            folder: Folder of the script.
-            prepare: Called at the end of the first step, which compiles, with its batch size.
-            add: Called at the end of each further one, with its time [s].
+        `prepare` is called at the end of the first step, which compiles, with its batch size [-]; `time_step` at
+        the end of each further one, with its time [s].
         """
-        self.folder, self._prepare, self._add = folder, prepare, add
+        super().__init__(folder, lambda *_: None, has_trained=bool)
+        self._prepare, self._time_step = prepare, time_step
         self.begin: Callable[[], object] = int  # called before `prepare`
-        self.batch_size = 1  # of the last call of a model [-]
         self._timed: object = None  # the function and shapes, or the place, of the first step
-        self._training: set[object] = set()
-        self._updates: int | None = None  # in the function that runs; None outside
         self._ended_s = 0.0
 
-    @property
-    def is_tracing(self) -> bool:
-        """Whether a compiled function of the user's runs, or is traced as part of its first run."""
-        return self._updates is not None
-
-    def enter(self, phase: Any) -> None:
-        """Ignore the beginning of a backward pass."""
-
-    def follow(self, key: object, run: Callable[[], Any], **_: Any) -> Any:
+    def follow(self, key: object, run: Call, **_: Any) -> Any:
         """Run a compiled function; it trains if an optimizer updates variables while it is traced."""
-        self._updates = 0
+        self._updates = []
         try:
             found = jax.block_until_ready(run())
             if self._updates:
-                self._training.add(key)
+                self._known.add(key)
         finally:
             self._updates = None
-        if key in self._training:
+        if key in self._known:
             self._end(key)
         return found
 
     def update(self, optimizer: Any, variables: list[Any]) -> None:
         """Take an update: in a compiled function, or as the end of a step."""
         if self._updates is None:
-            self._end(tuple(find_own_places(sys._getframe(1), (self.folder,))))
+            self._end(self.find_place())
         else:
-            self._updates += 1
+            self._updates.append((optimizer, variables))
 
     def _end(self, key: object) -> None:
         if self._timed is None:
@@ -311,11 +296,8 @@ class TimedLoop:
             self.begin()
             self._prepare(self.batch_size)
         elif key == self._timed:
-            self._add(time.perf_counter() - self._ended_s)
+            self._time_step(time.perf_counter() - self._ended_s)
         self._ended_s = time.perf_counter()
-
-
-Loops = TrainingLoops | TimedLoop
 
 
 def hold_models(updates: Updates) -> Any:
@@ -351,51 +333,42 @@ def hold_models(updates: Updates) -> Any:
     return held
 
 
-def follow_jit(loops: Loops, compile_function: Any, function: Any = None, /, **options: Any) -> Any:
+def follow_jit(loops: TrainingLoops, compile_function: Any, function: Any = None, /, **options: Any) -> Any:
     """Compile a function as `jax.jit` does, and follow it if it is one of the user's own files."""
-    if not is_own_file(sys._getframe(2).f_code.co_filename, loops.folder):
+    if not is_own_file(sys._getframe(3).f_code.co_filename, loops.folder):
         return compile_function(function, **options) if function is not None else compile_function(**options)
 
-    def compile_own(function: Any) -> _JittedFunction:
-        return _JittedFunction(function, compile_function(function, **options), options, loops)
+    def compile_own(function: Any) -> Any:
+        compiled = compile_function(function, **options)
+
+        @wraps(function, updated=())
+        def call(*args: Any, **named: Any) -> Any:
+            is_inner = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named)))
+            if loops.is_tracing or is_inner:
+                return compiled(*args, **named)
+            return loops.follow(
+                (call, str(jax.tree.map(_describe_leaf, (args, named)))),
+                partial(compiled, *args, **named),
+                trace=partial(_trace_jitted, function, options, args, named),
+                build=partial(_build_jax_step, args),
+                build_results=lambda traced: jax.tree.map(_build_zeros, traced.results),
+            )
+
+        vars(call)["lower"] = compiled.lower
+        return call
 
     return compile_own if function is None else compile_own(function)
 
 
-class _JittedFunction:
-    """A function under `jax.jit`."""
-
-    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], loops: Loops) -> None:
-        self.function, self.compiled, self._options, self._loops = function, compiled, options, loops
-        update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        is_inner = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named)))
-        if self._loops.is_tracing or is_inner:
-            return self.compiled(*args, **named)
-        return self._loops.follow(
-            (self, str(jax.tree.map(_describe_leaf, (args, named)))),
-            partial(self.compiled, *args, **named),
-            trace=partial(self._trace, args, named),
-            build=partial(_build_jax_step, args),
-            build_results=lambda traced: jax.tree.map(_build_zeros, traced.results),
-        )
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else MethodType(self, owner)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiled, name)
-
-    def _trace(self, args: Any, named: Any) -> Any:
-        """Return the function traced for the shapes of some arguments."""
-        numbers, names = (self._options.get(f"static_arg{what}") or () for what in ("nums", "names"))
-        fixed = tuple(sorted({one % len(args) for one in ((numbers,) if isinstance(numbers, int) else numbers)}))
-        names = (names,) if isinstance(names, str) else names
-        kept = {name: value for name, value in named.items() if name in names}
-        shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
-        rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
-        return trace_function(partial(self.function, **kept), shapes, rest, fixed=fixed)
+def _trace_jitted(function: Any, options: dict[str, Any], args: Any, named: Any) -> Any:
+    """Return a function under `jax.jit` traced for the shapes of some arguments."""
+    numbers, names = (options.get(f"static_arg{what}") or () for what in ("nums", "names"))
+    fixed = tuple(sorted({one % len(args) for one in ((numbers,) if isinstance(numbers, int) else numbers)}))
+    names = (names,) if isinstance(names, str) else names
+    kept = {name: value for name, value in named.items() if name in names}
+    shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
+    rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
+    return trace_function(partial(function, **kept), shapes, rest, fixed=fixed)
 
 
 def _abstract(leaf: Any) -> Any:
@@ -445,11 +418,11 @@ def _find_batch(args: Any, returned: list[Any], held: list[Any]) -> list[Any]:
     return found
 
 
-def follow_tensorflow(loops: Loops, call_function: Any, function: Any, *args: Any, **named: Any) -> Any:
+def follow_tensorflow(loops: TrainingLoops, call_function: Any, function: Any, *args: Any, **named: Any) -> Any:
     """Call a `tf.function`, and follow it if the user's own files do, as `follow_jit` does."""
     import tensorflow as tf
 
-    own = is_own_file(sys._getframe(2).f_code.co_filename, loops.folder)
+    own = is_own_file(sys._getframe(3).f_code.co_filename, loops.folder)
     if loops.is_tracing or not tf.executing_eagerly() or not own:
         return call_function(function, *args, **named)
 
