@@ -13,6 +13,7 @@ from typing import Any
 
 from .model import Collective, DividedStep, Memory, Step, Workload
 from .ops import Op, change_op
+from .options import compute_run_steps
 
 Line = Callable[[float, float], float]
 REAL = (
@@ -59,14 +60,11 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     def line(a: float, b: float) -> float:
         return max(0.0, a + (b - a) * share)
 
-    steps = None
-    if one.samples is not None and one.epochs is not None:
-        steps = -(-one.samples // batch_size) * one.epochs
     return replace(
         one,
         batch_size=batch_size,
         **_interpolate_parts(one, other, line),
-        steps=steps,
+        steps=compute_run_steps(samples=one.samples, batch_size=batch_size, epochs=one.epochs),
         further=tuple(
             interpolate_workload(a, b, batch_size=batch_size)
             for a, b in zip(one.further, other.further, strict=True)

@@ -116,7 +116,9 @@ def test_lists_of_batches_have_a_length() -> None:
 
 
 @pytest.mark.parametrize(("drop_last", "samples", "steps"), [(False, 20, 4), (True, 18, 3)])
-def test_the_last_batch_of_a_loader_of_pytorch_may_be_smaller(*, drop_last: bool, samples: int, steps: int) -> None:
+def test_the_last_batch_of_a_loader_of_pytorch_may_be_smaller(
+    *, drop_last: bool, samples: int, steps: int
+) -> None:
     """Of 20 samples in batches of 6, the fourth batch has 2, unless it is dropped; and 2 steps have 12."""
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.zeros(20, 3), torch.zeros(20, 1))

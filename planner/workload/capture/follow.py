@@ -43,12 +43,12 @@ from .phases import EarlyEnd
 from .training_calls import StandIns
 from .training_loops import (
     LOOP,
+    ForLoop,
     LoopGivenUpError,
     TimedLoop,
     compile_with_loops,
     follow_jit,
     follow_tensorflow,
-    iterate,
 )
 
 PLACEHOLDER = "pretrained.weights.h5"
@@ -117,7 +117,7 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str], named: dict[str,
         sys.modules["kinetic"] = kinetic
     call_after_import("kinetic", partial(_follow_kinetic, named=named))
     source: str | bytes = path.read_bytes()
-    vars(module)[LOOP] = iterate
+    vars(module)[LOOP] = ForLoop
     if path.suffix == NOTEBOOK:
         source = read_source(path)
         linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))

@@ -31,20 +31,33 @@ _OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradi
 
 
 class ForLoop:
-    """A loop that runs; it ends after this iteration once `ends` is set."""
+    """What a loop iterates, several iterables together; it ends after this iteration once `ends` is set."""
 
-    def __init__(self, sources: Iterable[Any]) -> None:
-        self._sources = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in sources]
-        self.ends, self.iteration = False, 0
+    def __init__(self, *together: Any) -> None:
+        self._together, self.ends, self.iteration = together, False, 0
+        self._lengths = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in together]
 
     @cached_property
     def total(self) -> int | None:
         """Iterations [-]; None if unknown."""
         lengths = []
-        for one in self._sources:
+        for one in self._lengths:
             with suppress(Exception):  # the data is the user's code
                 lengths.append(one if isinstance(one, int) else len(one))
         return min((length for length in lengths if length >= 0), default=None)
+
+    def __iter__(self) -> Iterator[Any]:
+        running = vars(_threads).setdefault("loops", [])
+        running.append(self)
+        try:
+            together = self._together
+            for item in zip(*together) if len(together) > 1 else together[0]:  # noqa: B905  # as the script says
+                self.iteration += 1
+                yield item
+                if self.ends:
+                    break
+        finally:
+            running.remove(self)
 
 
 _threads = threading.local()
@@ -81,21 +94,6 @@ def _list_known() -> list[ForLoop]:
     return [loop for loop in getattr(_threads, "loops", ()) if loop.total is not None]
 
 
-def iterate(*together: Any) -> Iterator[Any]:
-    """Yield the items of a loop, which is known while it runs; of several iterables, one of each together."""
-    loop = ForLoop(together)
-    running = vars(_threads).setdefault("loops", [])
-    running.append(loop)
-    try:
-        for item in zip(*together) if len(together) > 1 else together[0]:  # noqa: B905  # as the script says
-            loop.iteration += 1
-            yield item
-            if loop.ends:
-                break
-    finally:
-        running.remove(loop)
-
-
 def compile_with_loops(source: str | bytes, file: str) -> Any:
     """Compile a script; its `for` loops are known while they run, where it may train in one of its own."""
     tree = ast.parse(source, file)
@@ -110,7 +108,7 @@ def compile_with_loops(source: str | bytes, file: str) -> Any:
 
 
 def _mark(given: ast.expr) -> ast.expr:
-    """Put `iterate` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`.
+    """Put a `ForLoop` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`.
 
     A loop over a few things by name runs for each of them.
     """
