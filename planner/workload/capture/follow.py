@@ -183,22 +183,16 @@ def skip_pretrained_weights() -> Callable[[], bool]:
 
     Return a function that tells whether any were skipped.
     """
-    from keras.src.utils import file_utils
+    skipped: list[object] = []
 
-    skipped: list[str] = []
-    get_file = file_utils.get_file
-
-    def without_weights(fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def get_file(get: Any, fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
         if "keras-applications" not in str(origin):
-            return get_file(fname, origin, *args, **kwargs)
-        skipped.append(str(fname))
+            return get(fname, origin, *args, **kwargs)
+        skipped.append(fname)
         return os.path.join(os.sep, "nowhere", PLACEHOLDER)
 
-    def load_weights(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        skipped.append(str(filepath))
-
-    file_utils.get_file = without_weights
-    keras.Model.load_weights = load_weights
+    replace_after_import("keras.src.utils.file_utils", "get_file", around(get_file))
+    keras.Model.load_weights = lambda model, *args, **kwargs: skipped.append(args)
     return lambda: bool(skipped)
 
 
@@ -215,11 +209,7 @@ def follow_one_fit(
     """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
     `use` takes the model and the arguments of the call after `fit_call` others, and must end the process or raise.
-    `loop` times a loop of the script's own; without it such a loop is refused. The rest is as for
-    `follow_script` and `StandIns`.
-
-    Raises:
-        CaptureError: The script failed, or ended before the call.
+    `loop` times a loop of the script's own, which is refused without it. CaptureError if the script ended before.
     """
     calls = StandIns(own=path.parent, folder=folder, use=use, fit_call=fit_call)
     if loop is not None:

@@ -49,9 +49,7 @@ def set_precision(precision: str | None) -> None:
         return
     keras.config.set_dtype_policy(get_keras_policy(precision))
     for module in (keras.config, keras.mixed_precision):
-        for name in ("set_dtype_policy", "set_global_policy"):
-            if hasattr(module, name):
-                setattr(module, name, lambda policy: None)
+        vars(module).update(dict.fromkeys(("set_dtype_policy", "set_global_policy"), lambda policy: None))
 
 
 def build_and_use(
