@@ -20,10 +20,7 @@ from ..model import Strategy
 from ..script_text import list_around, parse_file
 from .patches import around, replace_after_import
 
-STRATEGIES = (  # of `tf.distribute`
-    "MirroredStrategy", "MultiWorkerMirroredStrategy", "experimental.MultiWorkerMirroredStrategy", "TPUStrategy",
-    "experimental.TPUStrategy",
-)  # fmt: skip
+STRATEGIES = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")  # of `tf.distribute`
 
 
 class StrategyWatch:
@@ -32,9 +29,9 @@ class StrategyWatch:
     def __init__(self) -> None:
         self._entered: tuple[str, int | None] | None = None
         self._products: set[int] = set()
-        for path in STRATEGIES:
-            build = partial(self._build_kind, path.split(".")[-1])
-            replace_after_import("tensorflow", f"distribute.{path}", build)
+        for name in STRATEGIES:
+            for path in (f"distribute.{name}", f"distribute.experimental.{name}"):
+                replace_after_import("tensorflow", path, partial(self._build_kind, name))
         replace_after_import("tensorflow", "distribute.cluster_resolver.TPUClusterResolver", _Resolver)
         for path in ("config.experimental_connect_to_cluster", "tpu.experimental.initialize_tpu_system"):
             replace_after_import("tensorflow", path, around(_skip_stand_in))

@@ -134,11 +134,11 @@ class ScriptFollower(StandIns):
         self._counter = DataCounter()
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}  # by step and length; several keys may lead to one
-        self._notes: dict[str, None] = {}
         self._unplanned: dict[str, None] = {}
         self._saved_s = self._rested_s = time.monotonic()
-        self._busy, self._is_watched = 0, False
+        self._busy = 0
         self.loops = TrainingLoops(str(own), self._add_loop, has_trained=lambda: self.reached)
+        threading.Thread(target=self._watch, daemon=True).start()
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -156,7 +156,6 @@ class ScriptFollower(StandIns):
                 if name is not None:
                     self.note(f"{name} may end training earlier: its epochs are an upper bound")
             history = super().fit(model, arguments)
-            self._start_watch()
             if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self.save(partial=True)
             return history
@@ -218,7 +217,6 @@ class ScriptFollower(StandIns):
         steps = phase.workload.steps
         phase.workload = replace(phase.workload, steps=None if steps is None else steps + runs)
         if is_new:
-            self._start_watch()
             self.save(partial=True)
 
     def _leave_out(self, what: str, error: Exception) -> None:
@@ -262,10 +260,6 @@ class ScriptFollower(StandIns):
         except Exception as error:  # the data is the user's code
             self.note(f"{self._line(f'{kind}()')} is not counted: {to_one_line(error)}")
 
-    def note(self, note: str) -> None:
-        """Keep an assumption for the user."""
-        self._notes[note] = None
-
     def _line(self, what: str) -> str:
         line = find_user_line(sys._getframe(1), (str(self.own),))
         return what if line is None else f"{what} at {line}"
@@ -294,7 +288,7 @@ class ScriptFollower(StandIns):
         workload = replace(
             longest,
             further=others,
-            notes=(*own, *self._notes, *notes),
+            notes=(*own, *self.notes, *notes),
             unplanned=tuple(self._unplanned),
             named_machines=tuple(self.named),
         )
@@ -309,13 +303,8 @@ class ScriptFollower(StandIns):
             self._busy -= 1
             self._rested_s = time.monotonic()
 
-    def _start_watch(self) -> None:
-        if not self._is_watched:
-            self._is_watched = True
-            threading.Thread(target=self._watch, daemon=True).start()
-
     def _watch(self) -> None:
-        while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
+        while not self.reached or self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         places = [] if frame is None else find_own_places(frame, (str(self.own),))

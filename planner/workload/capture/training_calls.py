@@ -48,6 +48,7 @@ class StandIns:
         self._protection: FileProtection | None = None
         self.count = self._epoch = 0
         self.named: dict[str, None] = {}  # accelerators of `@kinetic.run`
+        self.notes: dict[str, None] = {}
         self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property
@@ -121,7 +122,8 @@ class StandIns:
         return build_predictions(model, known[key], samples=feed.samples or 1)
 
     def note(self, note: str) -> None:
-        """Take an assumption for the user; here it is dropped."""
+        """Keep an assumption for the user."""
+        self.notes[note] = None
 
     def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Take a search of KerasTuner, given the arguments of `fit()`, as its trials, and note so.
