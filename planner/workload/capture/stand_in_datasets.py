@@ -167,6 +167,10 @@ def _build_absent(note: Note) -> ModuleType:
             )
         return found
 
+    def builder(name: str, **how: Any) -> SimpleNamespace:
+        _, info = load(name, with_info=True)
+        return SimpleNamespace(info=info, as_dataset=partial(load, name), download_and_prepare=lambda **_: None)
+
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name.startswith("_"):
             raise AttributeError(name)
@@ -176,7 +180,7 @@ def _build_absent(note: Note) -> ModuleType:
     module.__spec__ = ModuleSpec(TFDS, None)
     splits = {"TRAIN": "train", "TEST": "test", "VALIDATION": "validation", "ALL": "all"}
     vars(module).update(load=load, as_numpy=as_numpy, Split=SimpleNamespace(**splits), __getattr__=__getattr__)
-    vars(module).update(disable_progress_bar=int, enable_progress_bar=int)
+    vars(module).update(builder=builder, disable_progress_bar=int, enable_progress_bar=int)
     return module
 
 

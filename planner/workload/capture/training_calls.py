@@ -226,10 +226,6 @@ class UnknownMetric(float):
                 f"{place} chooses by a metric, which is unknown: the last epoch was assumed to be the best"
             )
 
-    def __bool__(self) -> bool:
-        self._record(True)
-        return float(self) != 0.0
-
     def __format__(self, spec: str) -> str:
         return "unknown"
 
@@ -241,13 +237,6 @@ class UnknownMetric(float):
 
     __str__ = __repr__
     __hash__ = float.__hash__
-
-    def __round__(self, digits: Any = None) -> Any:
-        return self if digits is not None else round(float(self))
-
-    def item(self) -> UnknownMetric:
-        """Return the metric, as NumPy's and PyTorch's scalars do."""
-        return self
 
 
 def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,12 +251,16 @@ def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-for _name in (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
-    setattr(UnknownMetric, f"__{_name}__", _build_method(getattr(float, f"__{_name}__")))
-_FUNCTIONS: dict[str, Callable[[float], float]] = {  # that NumPy calls on arrays of objects
-    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
-}  # fmt: skip
-for _name, _function in _FUNCTIONS.items():
+_OPERATORS = (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs", "bool", "round")
+_METHODS: dict[str, Callable[..., Any]] = {f"__{name}__": getattr(float, f"__{name}__") for name in _OPERATORS}
+_METHODS |= {
+    "item": float,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "conjugate": operator.pos,
+}  # of NumPy
+for _name, _function in _METHODS.items():
     setattr(UnknownMetric, _name, _build_method(_function))
 
 
