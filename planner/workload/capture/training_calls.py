@@ -253,13 +253,8 @@ def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 _OPERATORS = (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs", "bool", "round")
 _METHODS: dict[str, Callable[..., Any]] = {f"__{name}__": getattr(float, f"__{name}__") for name in _OPERATORS}
-_METHODS |= {
-    "item": float,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "conjugate": operator.pos,
-}  # of NumPy
+# NumPy calls the last four on arrays of objects.
+_METHODS |= {"item": float, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos}
 for _name, _function in _METHODS.items():
     setattr(UnknownMetric, _name, _build_method(_function))
 
