@@ -21,12 +21,7 @@ MOST_BATCHES = 20  # after the first, with which workers start and buffers fill 
 PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
 _KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
 INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
-_replaced = threading.Event()
-
-
-def stop_measuring_inputs() -> None:
-    """Measure no pipeline from now on: the data of the script were replaced by stand-ins."""
-    _replaced.set()
+data_is_replaced = threading.Event()  # by stand-ins: no pipeline is measured any more
 
 
 class _Finder:
@@ -57,7 +52,7 @@ class InputMeter(_Finder):
         kind = find_kind(data)
         if kind == "arrays":
             return InputRate(kind=kind)
-        if _replaced.is_set():
+        if data_is_replaced.is_set():
             return None
         found: InputRate = self._find_once(data, lambda limit_s: self._pull(arguments, kind, steps, limit_s))
         return found

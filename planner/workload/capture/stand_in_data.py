@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
-from .feeding import stop_measuring_inputs
+from .feeding import data_is_replaced
 from .patches import around, replace_after_import
 from .stand_in_datasets import (
     DataField,
@@ -88,7 +88,7 @@ class StandInData:
     def _note(self, note: str) -> None:
         """Say that something is a stand-in; how fast it comes says nothing of the data."""
         self._notes[note] = None
-        stop_measuring_inputs()
+        data_is_replaced.set()
 
     # --- functions of Keras -------------------------------------------------------------------------------
 
