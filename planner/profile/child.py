@@ -157,7 +157,7 @@ def _time_loop(folder: str, meter: Meter, parent: Parent, facts: dict[str, Any])
         if meter.done:
             parent.finish("done", row={})
 
-    return TimedLoop(folder, prepare=prepare, time_step=add)
+    return TimedLoop(folder, prepare=prepare, add=add)
 
 
 @contextmanager

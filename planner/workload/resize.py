@@ -107,17 +107,23 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
 
     Weights that a step reads are counted in proportion too, so that a small batch comes out too fast where they
     are most of the traffic. Of a product, the dimension that is a multiple of the batch is scaled.
+
+    Args:
+        workload: One phase, as traced.
+        batch_size: Samples per device and step [-].
     """
-    traced = workload.batch_size
-    share = batch_size / traced
+    share = batch_size / workload.batch_size
+
+    def is_batched(size: int) -> bool:
+        return size >= workload.batch_size and size % workload.batch_size == 0
 
     def scale(op: Op) -> Op:
         if op.phase == "update":
             return op
         sizes: dict[str, Any] = {name: share * getattr(op, name) for name in REAL if name != "count"}
-        batched = [name for name in ("batch", "m", "k", "n") if (size := getattr(op, name)) and size % traced == 0]
-        if batched:
-            sizes[batched[0]] = max(1, round(share * getattr(op, batched[0])))
+        dimension = next((name for name in ("batch", "m", "k", "n") if is_batched(getattr(op, name))), None)
+        if dimension is not None:
+            sizes[dimension] = max(1, round(share * getattr(op, dimension)))
         return change_op(op, sizes)
 
     def scale_parts(part: Step) -> Step:

@@ -31,16 +31,13 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        functions = self.functions.get(fullname)
-        if functions is None:
-            return None
-        spec = PathFinder.find_spec(fullname, path)
+        spec = PathFinder.find_spec(fullname, path) if fullname in self.functions else None
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                for function in functions:
+                for function in self.functions[fullname]:
                     function(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -256,14 +256,14 @@ class TimedLoop(TrainingLoops):
     time counts from the end of the step before, of whatever kind, and so includes the script's own work.
     """
 
-    def __init__(self, folder: str, *, prepare: Callable[[int], None], time_step: Callable[[float], None]) -> None:
+    def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
         """Start before the script, whose files are in `folder`.
 
-        `prepare` is called at the end of the first step, which compiles, with its batch size [-]; `time_step` at
+        `prepare` is called at the end of the first step, which compiles, with its batch size [-]; `add` at
         the end of each further one, with its time [s].
         """
         super().__init__(folder, lambda *_: None, has_trained=bool)
-        self._prepare, self._time_step = prepare, time_step
+        self._prepare, self._time_step = prepare, add
         self.begin: Callable[[], object] = int  # called before `prepare`
         self._timed: object = None  # the function and shapes, or the place, of the first step
         self._ended_s = 0.0
