@@ -98,7 +98,7 @@ class _Measurement:
 
         self._facts["import_s"] = time.perf_counter() - started_s
         from ..workload.capture.materialize import build_and_use, set_precision
-        from ..workload.capture.timed_loop import TimedLoop
+        from ..workload.capture.training_loops import TimedLoop
 
         require_device(read_backend_facts(request["backend"]), request["device"])
         set_precision(options.precision)

@@ -16,29 +16,23 @@ def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool =
     variables, adds the gradients of every pass to it, and updates once in so many passes
     (keras/src/optimizers/base_optimizer.py, Keras 3.15). All passes together take `passes` times as long.
 
-    Args:
-        workload: The step at the batch size of a pass; with an update, or with its share of one.
-        passes: Passes for each update of this step [-].
-        has_sums: Whether the memory of the optimizer contains the sums.
+    `workload` is the step at the batch size of a pass, with an update or its share of one; `passes` those for each
+    update [-]. `has_sums`: the memory of the optimizer contains the sums.
     """
     if passes == 1:
         return workload
     accumulates = workload.gradient_accumulation_steps > 1
     held = not (accumulates or has_sums)  # whether the memory of the sums is to be counted
 
-    def add_to(ops: Sequence[Op], gradient_bytes: int) -> tuple[Op, ...]:
-        """Return the operations of a pass; devices that share the update share the sums too."""
-        shared = divide_updates(ops, passes)
-        if accumulates:
-            return shared
-        layer = next((op.layer for op in ops if op.phase == "update" and op.layer), "")
-        added = build_gradient_op("add", ops, gradient_bytes=gradient_bytes, read=2, written=1)
-        return (*shared, replace(added, phase="update", layer=layer))
-
     def accumulate(step: Step, gradient_bytes: int) -> Step:
         held_bytes = step.memory.gradient_bytes if held else 0
         memory = replace(step.memory, optimizer_bytes=step.memory.optimizer_bytes + held_bytes)
-        done = replace(step, ops=add_to(step.ops, gradient_bytes), memory=memory)
+        ops: tuple[Op, ...] = divide_updates(step.ops, passes)
+        if not accumulates:  # devices that share the update share the sums too
+            layer = next((op.layer for op in ops if op.phase == "update" and op.layer), "")
+            added = build_gradient_op("add", ops, gradient_bytes=gradient_bytes, read=2, written=1)
+            ops = (*ops, replace(added, phase="update", layer=layer))
+        done = replace(step, ops=ops, memory=memory)
         if isinstance(done, FusedAttention) or done.fused_attention is None:
             return done
         return replace(done, fused_attention=accumulate(done.fused_attention, gradient_bytes))
@@ -62,14 +56,9 @@ def divide_updates(ops: Sequence[Op], passes: int) -> tuple[Op, ...]:
 def build_gradient_op(
     name: str, ops: Sequence[Op], *, gradient_bytes: float, read: int, written: int, count: float = 1.0
 ) -> Op:
-    """Return one operation over all gradients, which is a separate kernel with and without XLA.
+    """Return one operation over all gradients, to be added to a step, as a separate kernel with and without XLA.
 
-    Args:
-        name: What its kernels are called.
-        ops: The step to which it is added.
-        gradient_bytes: All gradients [bytes].
-        read, written: Arrays of each gradient's size [-].
-        count: Executions in a pass [-].
+    `read` and `written` count arrays of each gradient's size, `count` the executions in a pass [-].
     """
     op = build_unfused_op(
         kind=OpKind.ELEMENTWISE,

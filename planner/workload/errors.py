@@ -209,7 +209,6 @@ def _build_hint(error: BaseException, script: str) -> str:
 
 
 def _is_missing_variable(error: KeyError) -> bool:
-    """Return whether `os.environ` has raised an error."""
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return codes[-1:] == [type(os.environ).__getitem__.__code__]
 

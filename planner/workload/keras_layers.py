@@ -38,10 +38,7 @@ def list_optimizers(model: Any) -> list[Any]:
 
 @contextmanager
 def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
-    """Context in which attributes of modules, classes and objects have other values, past the tracking of Keras.
-
-    Args:
-        replacements: Owner, name and value of each attribute; one that the owner does not have itself is added.
+    """Context in which attributes (owner, name, value) have other values or are added, past the tracking of Keras.
 
     Example:
         >>> import math

@@ -69,10 +69,8 @@ class Memory(Frozen):
     def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
         """Return the peak memory besides variables, gradients and the batch [bytes].
 
-        Args:
-            compiled: Whether the step is one XLA program, or run kernel by kernel.
-            recompute: Whether the backward pass recomputes everything but matrix products
-                (`keras.RematScope`).
+        `compiled`: the step is one XLA program, not run kernel by kernel; `recompute`: its backward pass
+        recomputes everything but matrix products (`keras.RematScope`).
         """
         if recompute and self.recomputed_activation_bytes is not None:
             return self.recomputed_activation_bytes
@@ -83,9 +81,6 @@ class Memory(Frozen):
         """Return the gradients that wait for the update of their variables at a time [bytes].
 
         XLA updates a variable as soon as its gradient is known, unless the optimizer needs all of them first.
-
-        Args:
-            compiled: Whether the step is one XLA program, or run kernel by kernel.
         """
         waiting = self.waiting_gradient_bytes
         return self.gradient_bytes if waiting is None or not compiled else min(waiting, self.gradient_bytes)

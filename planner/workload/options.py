@@ -141,12 +141,7 @@ def parse_precision(name: str) -> str:
 
 
 def get_keras_policy(precision: str) -> str:
-    """Return the Keras dtype policy of a precision; TF32 affects only products of float32.
-
-    Example:
-        >>> get_keras_policy("tf32"), get_keras_policy("mixed_bfloat16")
-        ('float32', 'mixed_bfloat16')
-    """
+    """Return the Keras dtype policy of a precision; TF32 affects only products of float32."""
     return "float32" if precision == "tf32" else precision
 
 
@@ -214,12 +209,7 @@ def map_specs(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def iter_specs(tree: Any) -> Iterator[Any]:
-    """Yield every leaf of a nested structure, in order: specs, or the arrays of data.
-
-    Example:
-        >>> [leaf.dtype for leaf in iter_specs((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]
-        ['int32', 'float32']
-    """
+    """Yield every leaf of a nested structure, in order: specs, or the arrays of data."""
     if isinstance(tree, (dict, list, tuple)):
         for value in tree.values() if isinstance(tree, dict) else tree:
             yield from iter_specs(value)

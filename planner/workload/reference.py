@@ -40,18 +40,12 @@ SUFFIXES: dict[str, Kind] = {
     ".json": "json",
 }
 FORMS = "a script `train.py`, a function `models.py:build`, an application `ResNet50` or `model.keras`"
-# Files of other frameworks, by suffix.
-FOREIGN = {
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "weights of PyTorch"),
-    **dict.fromkeys((".safetensors", ".npz"), "weights without a model"),
-    **dict.fromkeys((".onnx", ".tflite", ".pb"), "a model that cannot be trained"),
-}
 CLOSE = 0.75  # least share of equal characters of a file's name
 
 
 @cache
 def read_keras_names() -> dict[str, Any]:
-    """Return the names of Keras that gpuplan knows without importing it."""
+    """Return the names of Keras that gpuplan knows without importing it, and the files of other frameworks."""
     return tomllib.loads(Path(__file__).with_name("keras_names.toml").read_text(encoding="utf-8"))
 
 
@@ -71,14 +65,7 @@ class Reference(Frozen):
 
 
 def parse_reference(text: str, *, base: Path) -> Reference:
-    """Parse a MODEL argument; files must exist.
-
-    Args:
-        text: The argument.
-        base: Absolute base folder of relative paths.
-
-    Raises:
-        UsageError: It has none of the forms, or names a missing file.
+    """Parse a MODEL argument, with relative paths from an absolute `base`; UsageError for a missing file too.
 
     Example:
         >>> parse_reference("keras.applications.VGG16?classes=10", base=Path("/")).arguments
@@ -103,7 +90,7 @@ def parse_reference(text: str, *, base: Path) -> Reference:
                 hint="pass a script's own arguments after `--`",
             )
         return Reference(text=text, kind=SUFFIXES[suffix], path=_find_file(body, base=base))
-    if suffix in FOREIGN or "/" in body or "\\" in body or (base / body).exists():
+    if suffix in read_keras_names()["foreign"] or "/" in body or "\\" in body or (base / body).exists():
         raise _refuse_file(body, suffix, base=base)
     name = body.rpartition(".")[2]
     if body != f"keras.applications.{name}" and body not in read_keras_names()["applications"]:
@@ -164,9 +151,9 @@ def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
     if similar:
         return UsageError(f"unknown model `{body}`", hint=_suggest(similar))
     _find_file(body, base=base)
-    if suffix in FOREIGN:
+    if content := read_keras_names()["foreign"].get(suffix):
         return UsageError(
-            f"`{body}` holds {FOREIGN[suffix]}; gpuplan needs the Keras code",
+            f"`{body}` holds {content}; gpuplan needs the Keras code",
             hint="name the function that builds it, as in `models.py:build`",
         )
     return UsageError(f"`{body}` is no file that gpuplan reads", hint=f"give {FORMS}")
@@ -178,7 +165,6 @@ def _suggest(names: Sequence[str]) -> str:
 
 
 def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path) -> Reference:
-    """Parse the name of a preset of Keras Hub, or a folder with its configuration."""
     if "/" in name or "\\" in name:
         path = _find_file(f"{name}/config.json", base=base)
         return Reference(text=text, kind="application", path=path, module=KERAS_HUB, arguments=arguments)

@@ -13,6 +13,7 @@ from typing import Any
 
 from .model import Collective, DividedStep, Memory, Step, Workload
 from .ops import PLACES, Op, build_op, change_op, get_values
+from .options import compute_run_steps
 
 Line = Callable[[float, float], float]
 REAL = (
@@ -51,11 +52,7 @@ def _describe(step: Workload | DividedStep) -> list[object]:
 
 
 def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> Workload:
-    """Return the workload at a batch size by linear interpolation between two traces.
-
-    Args:
-        one, other: The same model at two batch sizes (see `can_resize`).
-        batch_size: Samples per device and step [-].
+    """Return the workload at a batch size [-] by linear interpolation between two traces (see `can_resize`).
 
     Exact for computation and traffic. Peak memory is a maximum of lines, so it is exact if the peak occurs at
     the same point of the step for all three batch sizes. Samples and epochs stay; steps are recomputed.
@@ -65,14 +62,11 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     def line(a: float, b: float) -> float:
         return max(0.0, a + (b - a) * share)
 
-    steps = None
-    if one.samples is not None and one.epochs is not None:
-        steps = -(-one.samples // batch_size) * one.epochs
     return replace(
         one,
         batch_size=batch_size,
         **_interpolate_parts(one, other, line),
-        steps=steps,
+        steps=compute_run_steps(samples=one.samples, batch_size=batch_size, epochs=one.epochs),
         further=tuple(
             interpolate_workload(a, b, batch_size=batch_size)
             for a, b in zip(one.further, other.further, strict=True)

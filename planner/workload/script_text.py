@@ -146,7 +146,6 @@ def find_cell(path: Path, line: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=2)
 def _read_cells(text: str) -> tuple[str, ...]:
-    """Return the code cells of a notebook as Python."""
     try:
         cells = json.loads(text)["cells"]
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -156,7 +155,6 @@ def _read_cells(text: str) -> tuple[str, ...]:
 
 
 def _leave_out_magics(code: str) -> Iterator[str]:
-    """Yield the lines of a cell, each magic replaced by `pass`."""
     lines = code.split("\n")
     is_python = not code.lstrip().startswith("%%") or code.lstrip().startswith(_OF_PYTHON)
     if is_python:
@@ -237,7 +235,6 @@ def _suggest_download(error: BaseException) -> str:
 
 
 def _suggest_place(name: str, script: str, path: Path) -> str:
-    """Return where a missing file may be, or what may stand in for it."""
     beside = path.parent / name
     if not os.path.isabs(name) and beside.exists() and beside.parent != Path.cwd():
         return f"it is beside the script: run gpuplan in {path.parent}"

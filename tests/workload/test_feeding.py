@@ -134,7 +134,7 @@ def test_a_pipeline_that_fails_and_a_script_out_of_time_have_no_rate() -> None:
 def test_arrays_and_stand_ins_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays need no preparation; stand-ins are no pipeline of the user's."""
     clock = FakeClock()
-    monkeypatch.setattr(feeding, "_replaced", threading.Event())
+    monkeypatch.setattr(feeding, "data_is_replaced", threading.Event())
 
     assert InputMeter().measure({"x": np.zeros((8, 4))}) == InputRate(kind="arrays")
     assert [find_kind(data) for data in ({"a": np.zeros(3)}, [np.zeros(3)], iter([]))] == [
@@ -142,7 +142,7 @@ def test_arrays_and_stand_ins_are_not_measured(monkeypatch: pytest.MonkeyPatch) 
         "arrays",
         "generator",
     ]
-    feeding.stop_measuring_inputs()
+    feeding.data_is_replaced.set()
     assert InputMeter(clock).measure({"x": SlowData(clock)}) is None
 
 

@@ -115,6 +115,21 @@ def test_lists_of_batches_have_a_length() -> None:
     assert (feed.batch_size, feed.samples) == (4, 12)
 
 
+@pytest.mark.parametrize(("drop_last", "samples", "steps"), [(False, 20, 4), (True, 18, 3)])
+def test_the_last_batch_of_a_loader_of_pytorch_may_be_smaller(
+    *, drop_last: bool, samples: int, steps: int
+) -> None:
+    """Of 20 samples in batches of 6, the fourth batch has 2, unless it is dropped; and 2 steps have 12."""
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(torch.zeros(20, 3), torch.zeros(20, 1))
+    loader = torch.utils.data.DataLoader(data, batch_size=6, drop_last=drop_last)
+
+    feed, given = feed_of(loader), feed_of(loader, steps_per_epoch=2)
+
+    assert (feed.samples, feed.steps_per_epoch, feed.batch_size) == (samples, steps, 6)
+    assert (given.samples, given.steps_per_epoch) == (12, 2)
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

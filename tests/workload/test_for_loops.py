@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpuplan.workload.capture.training_loops import (
-    LOOP,
-    ForLoop,
-    compile_with_loops,
-    count_runs,
-    end_loops,
-    iterate,
-)
+from gpuplan.workload.capture.training_loops import LOOP, ForLoop, compile_with_loops, count_runs, end_loops
 
 TRAINS = "# model.train_on_batch\n"  # what makes the loops of a script known
 
@@ -27,7 +20,7 @@ def run(source: str, *, ends: bool = True) -> list[tuple[str, int]]:
         if ends:
             end_loops()
 
-    names: dict[str, Any] = {LOOP: iterate, "step": step}
+    names: dict[str, Any] = {LOOP: ForLoop, "step": step}
     exec(compile_with_loops(TRAINS + source, "train.py"), names)
     return found
 

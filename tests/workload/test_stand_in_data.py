@@ -15,7 +15,6 @@ from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.capture.stand_in_data import build_keras_data
 from gpuplan.workload.capture.stand_in_datasets import (
     build_image,
-    build_text,
     find_public_data,
     read_public_data,
     write_folder,
@@ -473,14 +472,6 @@ def test_files_take_the_room_of_one(tmp_path: Path) -> None:
     assert len(files) == 12_000
     assert len({path.stat().st_ino for path in files}) == 2
     assert build_image(4, 8)[16:24] == bytes([0, 0, 0, 8, 0, 0, 0, 4])  # width and height, of 4 bytes each
-
-
-def test_a_text_has_its_whole_alphabet() -> None:
-    """Eleven different characters: two letters a line, the digits 0 to 5, a dash, a space, the end of the line."""
-    text = build_text(r"\n a-b0-5-", 25)
-
-    assert len(text) == 25
-    assert set(text) == set("\n ab012345-")
 
 
 def test_terms_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

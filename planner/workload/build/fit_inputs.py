@@ -118,6 +118,10 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
         raise CaptureError(f"fit() was given batches of {type(x).__name__}", hint=f"pass {EVERY_KIND}")
     batch_size = _count_samples(x)
     steps = steps_per_epoch or batches
+    samples = steps * batch_size if steps else None
+    if samples and not steps_per_epoch and getattr(data, "drop_last", True) is False and data.batch_size:
+        with suppress(TypeError):  # a PyTorch loader whose data has a length: the last batch may be smaller
+            samples = len(data.sampler)
     alone = 1 if isinstance(data, keras.utils.PyDataset) and not isinstance(batch, dict) else 0
     return FitInputs(
         x=map_specs(_build_spec, x),
@@ -125,7 +129,7 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
         sample_weight=map_specs(_build_spec, sample_weight),
         parts=len(batch) if isinstance(batch, (list, tuple)) else alone,
         batch_size=batch_size,
-        samples=steps * batch_size if steps else None,
+        samples=samples,
         steps_per_epoch=steps,
     )
 

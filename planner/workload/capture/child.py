@@ -23,7 +23,6 @@ from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
-from .overlays import enter_namespace
 from .process import answer_with_position, describe_for_parent
 
 if TYPE_CHECKING:
@@ -89,9 +88,6 @@ class _Task:
         self._base = Path(request["base"])
         self._reference = parse_reference(request["reference"], base=self._base)
         self._own = self._reference.folder(self._base)
-        if self._reference.kind == "script":
-            with contextlib.suppress(OSError):  # before anything starts a thread
-                enter_namespace(parent.folder, [str(self._own), os.getcwd()])
         parent.end_with()
 
     def answer(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
@@ -18,28 +18,23 @@ import numpy as np
 from ..backend import get_user_backend
 from ..model import Strategy
 from ..script_text import list_around, parse_file
-from .patches import replace_after_import
+from .patches import around, replace_after_import
 
-STRATEGIES = (  # of `tf.distribute`
-    "MirroredStrategy", "MultiWorkerMirroredStrategy", "experimental.MultiWorkerMirroredStrategy", "TPUStrategy",
-    "experimental.TPUStrategy",
-)  # fmt: skip
+STRATEGIES = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")  # of `tf.distribute`
 
 
 class StrategyWatch:
     """Strategies that a script enters, and the batches that it multiplies with their number of replicas."""
 
     def __init__(self) -> None:
-        """Watch TensorFlow from its import on."""
         self._entered: tuple[str, int | None] | None = None
         self._products: set[int] = set()
-        for path in STRATEGIES:
-            replace_after_import(
-                "tensorflow", f"distribute.{path}", partial(self._build_kind, path.split(".")[-1])
-            )
+        for name in STRATEGIES:
+            for path in (f"distribute.{name}", f"distribute.experimental.{name}"):
+                replace_after_import("tensorflow", path, partial(self._build_kind, name))
         replace_after_import("tensorflow", "distribute.cluster_resolver.TPUClusterResolver", _Resolver)
         for path in ("config.experimental_connect_to_cluster", "tpu.experimental.initialize_tpu_system"):
-            replace_after_import("tensorflow", path, _skip_stand_in)
+            replace_after_import("tensorflow", path, around(_skip_stand_in))
 
     def find(self, batch_size: int | None) -> Strategy | None:
         """Return the strategy entered last, for a batch of `fit()` [-]; None unless Keras runs on TensorFlow."""
@@ -106,11 +101,8 @@ class _Resolver:
 _STAND_IN = SimpleNamespace(master=lambda: "", cluster_spec=lambda: SimpleNamespace(as_dict=dict))
 
 
-def _skip_stand_in(function: Any) -> Any:
-    def call(resolver: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return None if resolver is _STAND_IN else function(resolver, *args, **kwargs)
-
-    return call
+def _skip_stand_in(function: Any, resolver: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return None if resolver is _STAND_IN else function(resolver, *args, **kwargs)
 
 
 def _is_guarded(frame: FrameType) -> bool:
@@ -135,32 +127,38 @@ def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     whether the script takes all that it finds. `given`: the number was set for this process.
     """
 
-    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
+    def make_mesh(make: Any, mesh: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
         found, wanted = jax.device_count(), math.prod(shape)
         taken = found if devices is None else np.size(devices)
         if wanted == 0 and found < USUAL_DEVICES:  # a share of the devices: none of one
             need(USUAL_DEVICES, True)
         if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
             need(wanted, False)
+        make(mesh, shape, axis_names, devices)
 
-    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
+    def make_jax_mesh(make: Any, axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> Any:
         wanted = math.prod(axis_shapes)
         if devices is None and wanted > jax.device_count():
             need(wanted, False)
+        return make(axis_shapes, *how, devices=devices, **options)
 
-    def check_layout(self: Any, device_mesh: Any) -> None:
+    def make_layout(make: Any, layout: Any, device_mesh: Any) -> None:
         if not given and device_mesh is not None and device_mesh.devices.size == 1:
             need(USUAL_DEVICES, True)  # variables would be divided over the single one that was found
+        make(layout, device_mesh)
 
-    for module, path, make in (
-        (OF_DEVICES, "list_devices", lambda every: lambda device_type=None: _FoundDevices(every(), need)),
-        (OF_DEVICES, "get_device_count", lambda count: lambda device_type=None: jax.device_count()),
-        (OF_DEVICES, "_to_backend_device", lambda find: _find_device),
-        ("keras", "distribution.DeviceMesh.__init__", partial(_check_before, check_mesh)),
-        ("jax", "make_mesh", partial(_check_before, check_jax_mesh)),
-        ("keras", "distribution.LayoutMap.__init__", partial(_check_before, check_layout)),
+    def find_device(_: Any, name: Any) -> Any:
+        return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
+
+    for module, path, call in (
+        (OF_DEVICES, "list_devices", lambda every, device_type=None: _FoundDevices(every(), need)),
+        (OF_DEVICES, "get_device_count", lambda count, device_type=None: jax.device_count()),
+        (OF_DEVICES, "_to_backend_device", find_device),
+        ("keras", "distribution.DeviceMesh.__init__", make_mesh),
+        ("jax", "make_mesh", make_jax_mesh),
+        ("keras", "distribution.LayoutMap.__init__", make_layout),
     ):
-        replace_after_import(module, path, make)
+        replace_after_import(module, path, around(call))
 
 
 class _FoundDevices(list[str]):
@@ -175,19 +173,3 @@ class _FoundDevices(list[str]):
         if last is not None and last > len(self):
             self._need(last, False)
         return super().__getitem__(index)
-
-
-def _find_device(name: Any) -> Any:
-    """Return a device of this process by a name like `gpu:1`, whatever its type."""
-    return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
-
-
-def _check_before(check: Callable[..., None], function: Any) -> Any:
-    """Return a function that calls another one with its arguments before it does the same."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +21,7 @@ MOST_BATCHES = 20  # after the first, with which workers start and buffers fill 
 PEEKED = 2  # batches of a generator that Keras has read before the loop gets the first [-]
 _KINDS = {"tensorflow": "tf.data", "torch": "DataLoader", "grain": "Grain"}
 INPUT_ARGUMENTS = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
-_replaced = threading.Event()
-
-
-def stop_measuring_inputs() -> None:
-    """Measure no pipeline from now on: the data of the script were replaced by stand-ins."""
-    _replaced.set()
+data_is_replaced = threading.Event()  # by stand-ins: no pipeline is measured any more
 
 
 class _Finder:
@@ -56,7 +52,7 @@ class InputMeter(_Finder):
         kind = find_kind(data)
         if kind == "arrays":
             return InputRate(kind=kind)
-        if _replaced.is_set():
+        if data_is_replaced.is_set():
             return None
         found: InputRate = self._find_once(data, lambda limit_s: self._pull(arguments, kind, steps, limit_s))
         return found
@@ -169,11 +165,9 @@ def read_processor_s() -> float:
     used = os.times()
     total_s = used.user + used.system + used.children_user + used.children_system
     for child in psutil.Process().children(recursive=True):
-        try:
+        with suppress(psutil.Error):
             times = child.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
+            total_s += times.user + times.system
     return total_s
 
 
@@ -195,13 +189,9 @@ class DataCounter(_Finder):
         """Return batches and samples, of which `taken` are gone; None where they are too many or unknown."""
 
         def count(limit_s: float) -> tuple[int, int] | None:
-            cardinality = getattr(data, "cardinality", None)
-            if (
-                hasattr(data, "__getitem__")
-                or limit_s <= 0
-                or (cardinality is not None and int(cardinality()) == -1)
-            ):
-                return None  # by index, or endless
+            endless = hasattr(data, "cardinality") and int(data.cardinality()) == -1
+            if endless or hasattr(data, "__getitem__") or limit_s <= 0:
+                return None
             is_iterator, until_s = isinstance(data, Iterator), time.monotonic() + limit_s
             batches, samples = int(is_iterator and taken > 0), is_iterator * taken
             try:

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import builtins
+import gc
+import inspect
 import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial, wraps
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
+import jax
 import keras
+import numpy as np
 
 from ...errors import GpuplanError
 from ..backend import LAST_TRACE
 from ..errors import (
+    WAY_OUT,
     BackendError,
     CaptureError,
     build_user_code_error,
     describe_error,
     find_own_places,
     find_user_line,
+    is_own_file,
     name_place,
 )
+from ..keras_layers import replacing
+from ..options import iter_specs
 from ..script_text import NOTEBOOK, can_train_after, read_source, suggest_builders
+from .patches import around, call_after_import, replace_after_import
 from .phases import EarlyEnd
-from .replaced_calls import replace_training_calls
-from .timed_loop import TimedLoop
 from .training_calls import StandIns
-from .training_loops import LOOP, LoopGivenUpError, compile_with_loops, end_loops, iterate
-from .watch import call_after_import
+from .training_loops import (
+    LOOP,
+    ForLoop,
+    LoopGivenUpError,
+    TimedLoop,
+    compile_with_loops,
+    follow_jit,
+    follow_tensorflow,
+)
 
 PLACEHOLDER = "pretrained.weights.h5"
 
@@ -47,8 +63,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
     Raises:
         GpuplanError: The script failed or ended before `fit()`, trains without it, or its first `fit()` raised it.
     """
-    faults: list[GpuplanError] = []
-    undo = replace_training_calls(path.name, calls, faults)
+    replaced = ReplacedCalls(path.name, calls)
     for module in (keras.utils, keras.src.utils, keras.src.utils.model_visualization):
         vars(module).update(plot_model=_do_nothing)
     folders = (str(path.parent),)
@@ -63,20 +78,20 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         why = f"a loop at {name_place(*places[-1])}, which runs for long"
         return EarlyEnd(why, can_train_after(places, is_loop_left=True))
     finally:
-        undo()
-    _raise_before_fit(faults, calls)
+        replaced.active = False
+    for fault in replaced.faults:  # though the script caught it; after a `fit()`, what another backend may mend
+        if not calls.reached or isinstance(fault, BackendError):
+            raise fault
     if not calls.reached:
         if isinstance(error, SystemExit):
             raise _build_end_error(text, path, end=error, argv=argv) from error
         if isinstance(error, GpuplanError):
             raise error
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
-    if isinstance(error, SystemExit):
-        if error.code in (0, None):
-            return None
-        why = f"it ended with exit code {error.code}"
-    else:
-        why = _describe_failure(error, text, folders)
+    code = error.code if isinstance(error, SystemExit) else ""
+    if code in (0, None):
+        return None
+    why = f"it ended with exit code {code}" if code else _describe_failure(error, text, folders)
     return EarlyEnd(why, can_train_after(find_own_places(error, folders)))
 
 
@@ -88,13 +103,6 @@ def _describe_failure(error: BaseException, text: str, folders: Sequence[str]) -
         raise fault from error
     line = find_user_line(error, folders)
     return f"it failed{f' at {line}' if line else ''} ({describe_error(error)})"
-
-
-def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
-    """Raise the first error of a training call, though caught; after a `fit()`, what another backend may mend."""
-    for fault in faults:
-        if not calls.reached or isinstance(fault, BackendError):
-            raise fault
 
 
 def _run_as_main(path: Path, *, text: str, argv: Sequence[str], named: dict[str, None]) -> None:
@@ -109,7 +117,7 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str], named: dict[str,
         sys.modules["kinetic"] = kinetic
     call_after_import("kinetic", partial(_follow_kinetic, named=named))
     source: str | bytes = path.read_bytes()
-    vars(module)[LOOP] = iterate
+    vars(module)[LOOP] = ForLoop
     if path.suffix == NOTEBOOK:
         source = read_source(path)
         linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
@@ -151,7 +159,13 @@ def _follow_kinetic(module: Any, named: dict[str, None]) -> None:
 
 def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[str]) -> CaptureError:
     if end.code not in (0, None):
-        needed = " ".join([*argv, *(_list_missing_arguments(end) or ["--data folder"])])
+        # Argparse says what it lacks as it ends a script; an option gets a word for its value.
+        frames = (frame for frame, _ in traceback.walk_tb(end.__traceback__) if frame.f_code.co_name == "error")
+        said = next((str(frame.f_locals.get("message")) for frame in frames), "")
+        asked = said.partition("arguments are required: ")[2].split(", ")
+        names = [name.rpartition("/")[2] for name in asked if name]
+        lacking = [f"{name} {name.lstrip('-').upper()}" if name[0] == "-" else name.upper() for name in names]
+        needed = " ".join([*argv, *(lacking or ["--data folder"])])
         hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- {needed}`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
         return CaptureError(f"{text} ended (exit {end.code}) before fit(), run{given}", hint=hint)
@@ -164,36 +178,21 @@ def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[s
     )
 
 
-def _list_missing_arguments(end: SystemExit) -> list[str]:
-    """Return the arguments that argparse asks for as it ends a script, options with a word for their value."""
-    frames = (frame for frame, _ in traceback.walk_tb(end.__traceback__) if frame.f_code.co_name == "error")
-    said = next((str(frame.f_locals.get("message")) for frame in frames), "")
-    asked = said.partition("arguments are required: ")[2]
-    names = [name.rpartition("/")[2] for name in asked.split(", ") if name]
-    return [f"{name} {name.lstrip('-').upper()}" if name.startswith("-") else name.upper() for name in names]
-
-
 def skip_pretrained_weights() -> Callable[[], bool]:
     """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
 
     Return a function that tells whether any were skipped.
     """
-    from keras.src.utils import file_utils
+    skipped: list[object] = []
 
-    skipped: list[str] = []
-    get_file = file_utils.get_file
-
-    def without_weights(fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def get_file(get: Any, fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
         if "keras-applications" not in str(origin):
-            return get_file(fname, origin, *args, **kwargs)
-        skipped.append(str(fname))
+            return get(fname, origin, *args, **kwargs)
+        skipped.append(fname)
         return os.path.join(os.sep, "nowhere", PLACEHOLDER)
 
-    def load_weights(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        skipped.append(str(filepath))
-
-    file_utils.get_file = without_weights
-    keras.Model.load_weights = load_weights
+    replace_after_import("keras.src.utils.file_utils", "get_file", around(get_file))
+    keras.Model.load_weights = lambda model, *args, **kwargs: skipped.append(args)
     return lambda: bool(skipped)
 
 
@@ -210,13 +209,9 @@ def follow_one_fit(
     """Run a script until one of its training calls, whose model is used; those before return stand-ins.
 
     `use` takes the model and the arguments of the call after `fit_call` others, and must end the process or raise.
-    `loop` times a loop of the script's own; without it such a loop is refused. The rest is as for
-    `follow_script` and `StandIns`.
-
-    Raises:
-        CaptureError: The script failed, or ended before the call.
+    `loop` times a loop of the script's own, which is refused without it. CaptureError if the script ended before.
     """
-    calls = _SingleFit(use, fit_call, own=path.parent, folder=folder)
+    calls = StandIns(own=path.parent, folder=folder, use=use, fit_call=fit_call)
     if loop is not None:
         calls.loops, loop.begin = loop, calls.begin
     follow_script(path, text=text, argv=argv, calls=calls)
@@ -226,20 +221,155 @@ def follow_one_fit(
     )
 
 
-class _SingleFit(StandIns):
-    def __init__(self, use: Callable[[Any, dict[str, Any]], NoReturn], fit_call: int, **where: Any) -> None:
-        super().__init__(**where)
-        self._use_model, self._fit_call = use, fit_call
+# --- what the script calls instead ---------------------------------------------------------------------------
 
-    def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
-        """Use the model, or return a stand-in of the history."""
-        if self.count == self._fit_call:
-            self._use_model(model, arguments)
-        return super().fit(model, arguments)
+OWN_LOOP = "a loop of its own"
+UNCOMPILED = f"{OWN_LOOP} whose step is not under `jax.jit`"
+TORCH_ONLY = (
+    "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
+    "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"
+)
+FUNCTIONS = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 
-    def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Use the model, or return stand-ins of the metrics."""
-        if self.count == self._fit_call:
-            self._use_model(model, arguments)
-        end_loops()
-        return super().train_on_batch(model, arguments)
+
+class ReplacedCalls:
+    """What a script calls instead of its calls that train, with the function that it calls first; while active."""
+
+    def __init__(self, script: str, calls: StandIns) -> None:
+        self._script, self._calls, self._loops, backend = script, calls, calls.loops, keras.backend.backend()
+        self.faults: list[GpuplanError] = []  # raised in the script, which may catch them
+        self.active = True
+        for name in ("fit", "evaluate", "predict", "train_on_batch"):
+            self._replace("keras", f"Model.{name}", partial(self._route, name))
+        self._replace("keras", "Model.predict_on_batch", partial(self._route, "predict"))
+        self._replace("keras", "Model.__call__", self._call)
+        for name in ("stateless_apply", "apply"):
+            self._replace("keras", f"optimizers.Optimizer.{name}", self._update)
+        self._replace("keras_tuner", "Tuner.search", self._search)
+        self._replace("torch", "Tensor.backward", self._compute_torch_gradients)
+        self._replace("tensorflow", "GradientTape.__init__", self._begin_tape)
+        self._replace("tensorflow", "GradientTape.gradient", self._compute_gradients)
+        if self._loops is not None:
+            call_after_import("torch", self._follow_torch)
+            if backend == "jax":
+                self._replace("jax", "jit", partial(follow_jit, self._loops))
+            if backend == "tensorflow":
+                self._replace(FUNCTIONS, "Function.__call__", partial(follow_tensorflow, self._loops))
+
+    def _replace(self, module: str, path: str, call: Callable[..., Any]) -> None:
+        def call_if_active(original: Any, *args: Any, **kwargs: Any) -> Any:
+            return call(original, *args, **kwargs) if self.active else original(*args, **kwargs)
+
+        replace_after_import(module, path, around(call_if_active))
+
+    def _suspended(self) -> AbstractContextManager[None]:
+        return replacing((self, "active", False))
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except GpuplanError as error:
+            self.faults.append(error)
+            raise
+
+    def _refuse(self, how: str, *, backend: str | None = None) -> None:
+        with self._kept():
+            if backend is not None:
+                raise BackendError(f"{self._script} trains with {how}", backend=backend)
+            message = f"{self._script} trains with {how}, not with fit()"
+            raise CaptureError(message, hint=WAY_OUT.format(name=self._script))
+
+    def _is_called_by_user(self) -> bool:
+        return is_own_file(sys._getframe(4).f_code.co_filename, str(self._calls.own))
+
+    def _route(self, name: str, method: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the method of the same name of the calls, with all arguments."""
+        bound = inspect.signature(method).bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        if name == "train_on_batch":
+            batch_size = next(iter_specs(bound.arguments["x"])).shape[0]
+            bound.arguments.update(batch_size=batch_size, epochs=1)
+        with self._suspended(), self._kept():
+            return getattr(self._calls, name)(model, dict(bound.arguments))
+
+    def _call(self, call_model: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict by the call of a model, once a step was found."""
+        if self._is_called_by_user() and args:
+            if self._loops is not None:
+                shapes = (getattr(one, "shape", ()) for one in iter_specs(args[0]))
+                self._loops.batch_size = next((shape[0] for shape in shapes if shape), 1)
+            if self._calls.reached and _is_prediction(args, kwargs):
+                with suppress(Exception), self._suspended():
+                    return self._calls.call(model, args[0])
+        return call_model(model, *args, **kwargs)
+
+    def _update(self, update: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tell of each update by an optimizer of Keras; without a trace, JAX's steps cannot be told apart."""
+        if self._loops is None or (keras.backend.backend() == "jax" and not self._loops.is_tracing):
+            self._refuse(OWN_LOOP if self._loops is None else UNCOMPILED)
+            return None
+        self._loops.enter("update")
+        with self._suspended():  # one calls the other
+            done = update(optimizer, *args, **kwargs)
+        with self._kept():
+            self._loops.update(optimizer, list(optimizer._trainable_variables))
+        return done
+
+    def _search(self, _: Any, tuner: Any, *args: Any, **kwargs: Any) -> None:
+        with self._suspended(), self._kept():
+            self._calls.search(tuner, args, kwargs)
+
+    def _compute_gradients(self, compute: Any, one: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._loops is not None:
+            self._loops.enter("backward")
+        return compute(one, *args, **kwargs)
+
+    def _follow_torch(self, _: Any) -> None:
+        """Tell of each update by an optimizer of PyTorch."""
+        hooks, loops = import_module("torch.optim.optimizer"), self._loops
+
+        def begin(*given: Any) -> None:
+            if loops is not None:
+                loops.enter("update")
+
+        def finish(optimizer: Any, *given: Any) -> None:
+            if loops is not None and self.active:
+                variables = [one for group in optimizer.param_groups for one in group["params"]]
+                with self._kept():
+                    loops.update(optimizer, variables)
+
+        hooks.register_optimizer_step_pre_hook(begin)
+        hooks.register_optimizer_step_post_hook(finish)
+
+    def _compute_torch_gradients(self, compute: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tell of a backward pass of a Keras model on its PyTorch backend, if loops are followed."""
+        if not any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
+            with self._kept():
+                raise CaptureError(f"{self._script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
+        if self._loops is None:
+            self._refuse(OWN_LOOP)
+        if keras.backend.backend() != "torch":
+            self._refuse("PyTorch's gradients", backend="torch")
+        return self._compute_gradients(compute, loss, *args, **kwargs)
+
+    def _begin_tape(self, begin: Any, tape: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse `tf.GradientTape` that may train on another backend than TensorFlow."""
+        if keras.backend.backend() != "tensorflow" and self._is_called_by_user():
+            places = find_own_places(sys._getframe(1), (str(self._calls.own),))
+            if not self._calls.reached or can_train_after(places):
+                self._refuse("`tf.GradientTape`", backend="tensorflow")
+        begin(tape, *args, **kwargs)
+
+
+def _is_prediction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a model is called with data, in no trace and with no gradient to follow."""
+    tape = sys.modules.get("tensorflow.python.pywrap_tfe")
+    if keras.backend.backend() == "torch" and sys.modules["torch"].is_grad_enabled():
+        return False
+    if len(args) != 1 or any(kwargs.values()) or (tape is not None and not tape.TFE_Py_TapeSetIsEmpty()):
+        return False
+    return all(
+        isinstance(leaf, np.ndarray) or (not isinstance(leaf, jax.core.Tracer) and hasattr(leaf, "__array__"))
+        for leaf in jax.tree.leaves(args)
+    )

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +40,8 @@ def hash_file(path: Path) -> str:
 
 def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
     """Return the key of an entry: a digest of everything the result depends on except file contents."""
+    from importlib.metadata import PackageNotFoundError, version
+
     facts = {
         "reference": reference.text,
         "path": str(reference.path or base),
@@ -49,27 +51,17 @@ def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOpti
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
         "default": find_keras_default() if reference.kind == "script" else None,
-        "versions": _read_versions(),
+        "python": sys.version,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _read_versions() -> dict[str, str]:
-    """Return the versions of what traces, without importing it; of gpuplan, by sizes and times of its files."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    known = {"python": sys.version}
     for package in ("keras", "jax", "keras-hub"):
-        try:
-            known[package] = version(package)
-        except PackageNotFoundError:
-            known[package] = ""
-    digest = hashlib.sha256()
-    files = Path(__file__).parents[1].rglob("*")
+        with suppress(PackageNotFoundError):
+            facts[package] = version(package)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    files = Path(__file__).parents[1].rglob("*")  # of what traces
     for file in sorted(file for file in files if file.suffix in (".csv", ".py", ".toml")):
         status = file.stat()
         digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return known | {"gpuplan": digest.hexdigest()}
+    return digest.hexdigest()
 
 
 def read_entry(key: str) -> dict[str, Any] | None:
@@ -109,12 +101,7 @@ def load_workload(
 
     Scripts, functions, applications and saved models are traced in a child process, or loaded from the cache
     if the same content was traced before; then neither Keras nor JAX is imported.
-
-    Args:
-        reference: A script, function, application, saved model or saved workload.
-        options: The user's options for the run.
-        base: Base folder of relative paths; by default the current one.
-        argv: Arguments of a script.
+    Relative paths start from `base`, by default the current folder; `argv` are arguments of a script.
 
     Raises:
         UsageError: The reference or an option is invalid.
@@ -230,9 +217,19 @@ def _get_policy(precision: str | None) -> str | None:
 
 
 def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
-    """Return the workload with the requested run length and execution mode."""
+    """Return the workload with the requested run length and execution mode.
+
+    UsageError for tokens of a model that is no language model.
+    """
     if options.tokens is not None:
-        options = replace(options, samples=_count_samples(workload, options.tokens), epochs=1, tokens=None)
+        if workload.tokens_per_sample is None:
+            raise UsageError(
+                f"`--tokens`: `{workload.model}` is no language model: it does not return a vector for each of "
+                "the integers that it takes",
+                hint="give `--samples` and `--epochs`",
+            )
+        wanted = -(-options.tokens // workload.tokens_per_sample)
+        options = replace(options, samples=wanted, epochs=1, tokens=None)
     is_given = bool(options.epochs or options.steps) or options.mode == "infer"
     if workload.further and is_given:
         note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
@@ -241,9 +238,7 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
         workload = replace(workload, further=(), calls=1, programs=1)
     if options.mode == "infer":
         workload = replace(workload, passes=())
-    if workload.further:
-        further = tuple(_apply_options(one, options) for one in workload.further)
-        workload = replace(workload, further=further)
+    further = tuple(_apply_options(one, options) for one in workload.further)
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs
     counted = compute_run_steps(samples=samples, batch_size=workload.batch_size, epochs=epochs)
@@ -251,18 +246,8 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     steps = options.steps or (counted if changed else workload.steps)
     compiled = workload.compiled if options.compiled is None else options.compiled
     precision = options.precision or workload.precision
-    return replace(workload, samples=samples, epochs=epochs, steps=steps, compiled=compiled, precision=precision)
-
-
-def _count_samples(workload: Workload, tokens: int) -> int:
-    """Return the samples of a number of tokens [-]; UsageError if the model is no language model."""
-    if workload.tokens_per_sample is None:
-        raise UsageError(
-            f"`--tokens`: `{workload.model}` is no language model: it does not return a vector for each of the "
-            "integers that it takes",
-            hint="give `--samples` and `--epochs`",
-        )
-    return -(-tokens // workload.tokens_per_sample)
+    workload = replace(workload, samples=samples, epochs=epochs, steps=steps, further=further)
+    return replace(workload, compiled=compiled, precision=precision)
 
 
 # --- models in this process -------------------------------------------------------------------------------
@@ -277,9 +262,7 @@ def restore_environment() -> Iterator[None]:
     finally:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
-        for name, value in before.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
+        os.environ.update(before)
 
 
 # Errors of Keras for objects that cannot be serialized or deserialized.
@@ -293,12 +276,8 @@ def trace_keras_model(
     """Trace a `keras.Model` of this process, without modifying it.
 
     A copy without weights is built from the model's configuration. A model without a configuration is traced
-    itself. On other backends than JAX, the configuration is traced in a child process.
-
-    Args:
-        model: The model, compiled or not.
-        options: The user's options for the run.
-        input_spec, target_spec: `ArraySpec`, nested like the data; if None, those of the model.
+    itself. On other backends than JAX, the configuration is traced in a child process. `input_spec` and
+    `target_spec` are `ArraySpec`, nested like the data; if None, those of the model.
 
     Raises:
         UsageError: The model's inputs have no fixed shape, or an option does not fit.

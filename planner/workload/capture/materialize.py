@@ -22,7 +22,7 @@ from ..options import SpecTree, WorkloadOptions, get_keras_policy
 from ..reference import Reference
 from ..trace.jax.instrumentation import recompute_with_flags
 from ..trace.jax.step import export_step
-from .timed_loop import TimedLoop
+from .training_loops import TimedLoop
 
 NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 
@@ -49,9 +49,7 @@ def set_precision(precision: str | None) -> None:
         return
     keras.config.set_dtype_policy(get_keras_policy(precision))
     for module in (keras.config, keras.mixed_precision):
-        for name in ("set_dtype_policy", "set_global_policy"):
-            if hasattr(module, name):
-                setattr(module, name, lambda policy: None)
+        vars(module).update(dict.fromkeys(("set_dtype_policy", "set_global_policy"), lambda policy: None))
 
 
 def build_and_use(
@@ -79,24 +77,18 @@ def build_and_use(
     skip_pretrained_weights()
     terms = replace(options.script.data, samples=options.samples)
     stand_ins = StandInData(terms, folder=scratch, own=folder).install()
+    text, folders = reference.text, (str(folder),)
+
+    def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
+        feed, notes = read_fit_inputs(arguments), stand_ins.notes
+        run = RunProperties(text=text, feed=feed, folders=folders, notes=notes)
+        use(build_executable(model, run, options, arguments))
+
     if reference.kind == "script" and reference.path is not None:
-
-        def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
-            feed, notes = read_fit_inputs(arguments), stand_ins.notes
-            run = RunProperties(text=reference.text, feed=feed, folders=(str(folder),), notes=notes)
-            use(build_executable(model, run, options, arguments))
-
-        follow_one_fit(
-            reference.path,
-            on_fit,
-            text=reference.text,
-            argv=argv,
-            fit_call=options.fit_call,
-            folder=scratch,
-            loop=loop,
-        )
+        call = options.fit_call
+        follow_one_fit(reference.path, on_fit, text=text, argv=argv, fit_call=call, folder=scratch, loop=loop)
     model = build_model(reference, base=base, precision=options.precision)
-    use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
+    use(build_executable(model, RunProperties(text=text, folders=folders), options, None))
 
 
 def build_executable(
@@ -146,6 +138,19 @@ def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, pla
         raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
 
 
+def _keep_initializer(variable: Any, initializer: Any) -> None:
+    """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
+    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
+    if lay_out is not None:
+        lay_out()
+    variable._value = None
+    variable._initializer = initializer
+
+
+# The second one initializes the variables created in a scope, at its end.
+_REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_initialize": lambda variable: None}
+
+
 @contextmanager
 def abstract_variables() -> Iterator[bool]:
     """Let variables created from an initializer keep shape, type and initializer, but no value.
@@ -164,19 +169,3 @@ def abstract_variables() -> Iterator[bool]:
     # A layer's shapes are found by tracing its call.
     with replacing(*replaced), recompute_with_flags(), change_layers_on_shapes():
         yield True
-
-
-def _keep_initializer(variable: Any, initializer: Any) -> None:
-    """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
-    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
-    if lay_out is not None:
-        lay_out()
-    variable._value = None
-    variable._initializer = initializer
-
-
-def _stay_abstract(variable: Any) -> None:
-    """Replace Keras's initialization at the end of a scope for variables created in it."""
-
-
-_REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_initialize": _stay_abstract}

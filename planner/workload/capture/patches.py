@@ -1,66 +1,72 @@
-"""Replacement of what modules offer, once they are imported: by the path of each attribute, of its original."""
+"""Replacement of what modules offer, once they are imported, by the path of each attribute."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import reduce
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import reduce, wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
-
-from ..keras_layers import replacing
-from .watch import call_after_import
 
 Make = Callable[[Any], Any]
 
 
-def replace_after_import(
-    module: str, path: str, make: Make, *, put: Callable[[Any, str, Any], None] = setattr
-) -> None:
-    """Replace an attribute of a module once it is imported, unless its version lacks it.
+def call_after_import(name: str, function: Callable[[Any], None]) -> None:
+    """Call a function with a top-level module once it is imported, or at once if it already is."""
+    if name in sys.modules:
+        function(sys.modules[name])
+        return
+    if _waiting not in sys.meta_path:
+        sys.meta_path.insert(0, _waiting)
+    _waiting.functions.setdefault(name, []).append(function)
 
-    Args:
-        module, path: Name of the module, and of the attribute in it (`Model.fit`).
-        make: Function that returns the replacement of an original.
-        put: Function that sets an attribute of an owner.
-    """
+
+class _Finder(MetaPathFinder):
+    def __init__(self) -> None:
+        self.functions: dict[str, list[Callable[[Any], None]]] = {}  # by the module for which they wait
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path) if fullname in self.functions else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                for function in self.functions[fullname]:
+                    function(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_waiting = _Finder()
+
+
+def replace_after_import(module: str, path: str, make: Make) -> None:
+    """Replace an attribute (`Model.fit`) that a module has once it is imported, by what `make` makes of it."""
 
     def replace(imported: Any) -> None:
         *owners, name = path.split(".")
         with suppress(AttributeError):
             owner = reduce(getattr, owners, imported)
-            put(owner, name, make(getattr(owner, name)))
+            setattr(owner, name, make(getattr(owner, name)))
 
     call_after_import(module, replace)
 
 
-class Patches:
-    """Attributes that are replaced, and can be put back for a while."""
+def around(call: Callable[..., Any]) -> Make:
+    """Return what makes functions that call one with their original, and their own arguments after it."""
 
-    def __init__(self) -> None:
-        self._rows: list[tuple[Any, str, Any]] = []
-        self._replaced = ExitStack()
-        self.active = True
+    def make(original: Any) -> Any:
+        @wraps(original)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return call(original, *args, **kwargs)
 
-    def replace(self, module: str, path: str, make: Make) -> None:
-        """Replace an attribute, see `replace_after_import`."""
-        replace_after_import(module, path, make, put=self._put)
+        return function
 
-    def _put(self, owner: Any, name: str, replacement: Any) -> None:
-        self._rows.append((owner, name, replacement))
-        if self.active:
-            self._replaced.enter_context(replacing(self._rows[-1]))
-
-    def undo(self) -> None:
-        """Put back what was there."""
-        self.active = False
-        self._replaced.close()
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Context in which nothing is replaced."""
-        self.undo()
-        try:
-            yield
-        finally:
-            self.active = True
-            self._replaced.enter_context(replacing(*self._rows))
+    return make

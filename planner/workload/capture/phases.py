@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -66,22 +66,16 @@ def _compute_step_key(model: Any, feed: FitInputs) -> object:
             else None,
             "feed": (feed.x, feed.y, feed.sample_weight, feed.batch_size),
         }
-        with _without_tensorflow():
+        from keras.src.utils import module_utils
+
+        # Keras would import TensorFlow, which takes seconds, to tell whether an object is one of its own.
+        absent = [] if "tensorflow" in sys.modules else [(module_utils.tensorflow, "_available", False)]
+        with replacing(*absent):
             text = json.dumps(facts, default=_describe, sort_keys=True)
         for number, name in enumerate(dict.fromkeys(layer.name for layer in layers)):
             text = text.replace(f'"{name}"', f'"#{number}"')
         return hashlib.sha256(_IRRELEVANT.sub("", text).encode()).hexdigest()
     return object()
-
-
-def _without_tensorflow() -> AbstractContextManager[None]:
-    """Keep Keras from importing TensorFlow, which takes seconds, to tell whether an object is one of its own."""
-    from keras.src.utils import module_utils
-
-    lazy = getattr(module_utils, "tensorflow", None)
-    if lazy is None or "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
-        return nullcontext()
-    return replacing((lazy, "_available", False))
 
 
 def _describe(thing: Any) -> Any:
@@ -94,29 +88,13 @@ def _describe(thing: Any) -> Any:
     return [kind.__module__, kind.__qualname__, "" if hasattr(thing, "call") else str(thing)]
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class _Phase:
-    """A distinct call: its workload for one call, the number of calls, and the models that they trained."""
+    """A distinct call: the workload of all equal ones together, the models that they trained, and their passes."""
 
     workload: Workload
-    calls: int
-    fit_call: int
     models: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    programs: int = 0
     passes: Counter[ForwardPasses] = field(default_factory=Counter)
-
-    def repeat(self) -> Workload:
-        """Return the workload of all equal calls together."""
-        one, calls = self.workload, self.calls
-        return replace(
-            one,
-            epochs=None if one.epochs is None else one.epochs * calls,
-            steps=None if one.steps is None else one.steps * calls,
-            calls=calls,
-            programs=self.programs,
-            fit_call=self.fit_call,
-            passes=tuple(replace(one, calls=times) for one, times in self.passes.items()),
-        )
 
 
 class EarlyEnd(NamedTuple):
@@ -156,11 +134,11 @@ class ScriptFollower(StandIns):
         self._counter = DataCounter()
         self._steps: dict[object, Workload] = {}
         self._phases: dict[object, _Phase] = {}  # by step and length; several keys may lead to one
-        self._notes: dict[str, None] = {}
         self._unplanned: dict[str, None] = {}
         self._saved_s = self._rested_s = time.monotonic()
-        self._busy, self._is_watched = 0, False
+        self._busy = 0
         self.loops = TrainingLoops(str(own), self._add_loop, has_trained=lambda: self.reached)
+        threading.Thread(target=self._watch, daemon=True).start()
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -178,7 +156,6 @@ class ScriptFollower(StandIns):
                 if name is not None:
                     self.note(f"{name} may end training earlier: its epochs are an upper bound")
             history = super().fit(model, arguments)
-            self._start_watch()
             if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self.save(partial=True)
             return history
@@ -188,26 +165,27 @@ class ScriptFollower(StandIns):
         epochs, step_key = count_epochs(arguments), _compute_step_key(model, feed)
         length = (feed.samples, feed.steps_per_epoch, feed.validation_samples, epochs)
         phase = self._phases.get((step_key, length))
+        known = self._steps.get(step_key) or self._trace(model, feed, arguments)
+        steps = None if feed.steps_per_epoch is None else feed.steps_per_epoch * epochs
+        if known.batch_size != feed.batch_size:
+            steps = None if feed.samples is None else -(-feed.samples // known.batch_size) * epochs
         is_new = phase is None
         if phase is None:
-            known = self._steps.get(step_key)
-            if known is None:
-                known = self._trace(model, feed, arguments)
-                self._steps[step_key] = self._steps[_compute_step_key(model, feed)] = known
-            steps = None if feed.steps_per_epoch is None else feed.steps_per_epoch * epochs
-            if known.batch_size != feed.batch_size:
-                steps = None if feed.samples is None else -(-feed.samples // known.batch_size) * epochs
-            held_out = feed.validation_samples
-            workload = replace(
-                known, samples=feed.samples, epochs=epochs, steps=steps, validation_samples=held_out
-            )
+            workload = replace(known, samples=feed.samples, validation_samples=feed.validation_samples)
+            workload = replace(workload, epochs=0, steps=0, calls=0, programs=0, fit_call=self.count)
             if self._inputs is not None:
                 workload = replace(workload, input=self._inputs.measure(arguments, steps=steps))
-            phase = _Phase(workload=workload, calls=0, fit_call=self.count)
+            phase = _Phase(workload)
             for key in (step_key, _compute_step_key(model, feed)):  # it is built now
-                self._phases[key, length] = phase
-        phase.calls += calls
-        phase.programs += model not in phase.models
+                self._steps[key], self._phases[key, length] = known, phase
+        one = phase.workload
+        phase.workload = replace(
+            one,
+            epochs=(one.epochs or 0) + epochs * calls,
+            steps=None if steps is None else (one.steps or 0) + steps * calls,
+            calls=one.calls + calls,
+            programs=one.programs + (model not in phase.models),
+        )
         phase.models.add(model)
         return is_new
 
@@ -221,7 +199,6 @@ class ScriptFollower(StandIns):
         return super().train_on_batch(model, arguments)
 
     def _add_loop(self, place: object, build: Callable[[], LoopStep], runs: int) -> None:
-        """Add a step of a loop of the script's own."""
         with self._working():
             self._add_runs(place, lambda: self._assemble(build()), runs)
             self.begin()
@@ -231,16 +208,15 @@ class ScriptFollower(StandIns):
         is_new = key not in self._phases
         if is_new:
             try:
-                workload = replace(build(), samples=None, epochs=None, steps=0)
+                workload = replace(build(), samples=None, epochs=None, steps=0, fit_call=self.count)
             except GpuplanError as error:
                 self._leave_out("the loop", error)
                 return
-            self._phases[key] = _Phase(workload=workload, calls=1, fit_call=self.count, programs=1)
+            self._phases[key] = _Phase(workload)
         phase = self._phases[key]
         steps = phase.workload.steps
         phase.workload = replace(phase.workload, steps=None if steps is None else steps + runs)
         if is_new:
-            self._start_watch()
             self.save(partial=True)
 
     def _leave_out(self, what: str, error: Exception) -> None:
@@ -280,16 +256,11 @@ class ScriptFollower(StandIns):
             if feed.samples is None or feed.steps_per_epoch is None:
                 raise CaptureError("its samples cannot be counted")
             one = ForwardPasses(kind=kind, samples=feed.samples, steps=feed.steps_per_epoch)
-            max(trained, key=lambda phase: phase.fit_call).passes[one] += 1
+            max(trained, key=lambda phase: phase.workload.fit_call).passes[one] += 1
         except Exception as error:  # the data is the user's code
             self.note(f"{self._line(f'{kind}()')} is not counted: {to_one_line(error)}")
 
-    def note(self, note: str) -> None:
-        """Keep an assumption for the user."""
-        self._notes[note] = None
-
     def _line(self, what: str) -> str:
-        """Return a call with its line in the user's files."""
         line = find_user_line(sys._getframe(1), (str(self.own),))
         return what if line is None else f"{what} at {line}"
 
@@ -298,23 +269,26 @@ class ScriptFollower(StandIns):
     def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
         """Write the phases so far, first the longest; `partial`: the script goes on, `ended`: it ended early."""
         self._saved_s = time.monotonic()
-        notes = list(self._use.notes.values())[:LINES_NAMED]
+        notes = list(self.metric_notes.values())[:LINES_NAMED]
         if self._protection is not None:
-            notes += self._protection.find_notes()
+            notes += self._protection.notes
         if ended is not None:
             followed = f"the script was followed until {ended.why}"
             if ended.cuts:
                 self._unplanned[followed] = None
             else:
                 notes.append(f"{followed}; nothing after it trains")
-        phases = [phase.repeat() for phase in dict.fromkeys(self._phases.values())]
+        phases = [
+            replace(phase.workload, passes=tuple(replace(one, calls=n) for one, n in phase.passes.items()))
+            for phase in dict.fromkeys(self._phases.values())
+        ]
         longest = max(phases, key=lambda one: one.flops_per_step * (one.steps or 1))
         others = tuple(one for one in phases if one is not longest)
         own = dict.fromkeys(note for one in (longest, *others) for note in one.notes)
         workload = replace(
             longest,
             further=others,
-            notes=(*own, *self._notes, *notes),
+            notes=(*own, *self.notes, *notes),
             unplanned=tuple(self._unplanned),
             named_machines=tuple(self.named),
         )
@@ -329,13 +303,8 @@ class ScriptFollower(StandIns):
             self._busy -= 1
             self._rested_s = time.monotonic()
 
-    def _start_watch(self) -> None:
-        if not self._is_watched:
-            self._is_watched = True
-            threading.Thread(target=self._watch, daemon=True).start()
-
     def _watch(self) -> None:
-        while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
+        while not self.reached or self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         places = [] if frame is None else find_own_places(frame, (str(self.own),))

@@ -1,6 +1,6 @@
 """Protection of files from the first `fit()` on: what a script writes that trained nothing goes elsewhere.
 
-By overlays; else what is written in Python is redirected, and Landlock, where it is, refuses the rest.
+What is written in Python and by known libraries is redirected, and Landlock, where it is, refuses the rest.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import os
 import re
 import shutil
 import stat
+import struct
 import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from inspect import unwrap
-from itertools import islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .overlays import has_namespace, lay_overlays, restrict_writes
 from .patches import replace_after_import
 
 LARGEST_COPY_BYTES = 2**28  # a larger file is opened anew for reading alone
@@ -40,8 +40,8 @@ def find_open_path(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
-    """Return the path of each file that is open for writing, by descriptor, and write what is buffered."""
+def open_anew(is_kept: Callable[[str], bool], find: Callable[[str], str]) -> None:
+    """Let each descriptor open for writing be one of the file to write instead, whose path `find` returns."""
     written = {}
     for number in map(int, os.listdir("/dev/fd")):
         with suppress(OSError):  # closed or deleted since
@@ -49,15 +49,10 @@ def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
                 path, status = find_open_path(number), os.stat(number)
                 if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
                     written[number] = path
-    for one in gc.get_objects() if written else ():
+    for one in gc.get_objects() if written else ():  # write what is buffered
         with suppress(Exception):
             if isinstance(one, io.IOBase) and one.fileno() in written:
                 one.flush()
-    return written
-
-
-def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
-    """Let each descriptor of `list_written` be one of the file to write instead, whose path `find` returns."""
     for number, path in written.items():
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         try:
@@ -85,10 +80,8 @@ def make_mappings_private(is_kept: Callable[[str], bool]) -> None:
                 os.close(one)
 
 
-LAYERS = {"overlays", "landlock"}  # tests leave some out
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
-MOST_LOOKED_AT, MOST_NAMED = 20_000, 3  # files [-]
 UNPROTECTED = (
     "files cannot be made read-only on this system: what the script saved after fit() went elsewhere only where "
     "it did so in Python or by a library that gpuplan knows"
@@ -108,60 +101,35 @@ class FileProtection:
         `folder`: temporary, removed by the parent process; None for a new one. `own`: that of the script.
         """
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
-        kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
-        self._before: dict[str, object] = {}
-        self._holds, self._redirects = True, False
+        temporary = tempfile.gettempdir()
+        kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache")), "/dev", "/proc"]
         self._scratch = folder / "written"
-        self._copies: dict[str, str] = {}  # of redirected files, by path
-        self._is_kept = _build_check([*kept, "/dev", "/proc"])
-        written = list_written(self._is_kept)
-        make_mappings_private(self._is_kept)
-        if "keras" in sys.modules:
-            for name in UNSAVED:
-                replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
-        sys.addaudithook(self._refuse)
-        if "overlays" in LAYERS and has_namespace():
-            with suppress(OSError):
-                lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
-                open_anew(written, str)
-                return
-        self._redirect([*kept, "/dev", "/proc"], str(own), written)
-
-    def _redirect(self, kept: list[str], own: str, written: dict[int, str]) -> None:
-        """Redirect what is written by functions of Python and of known libraries, and refuse the rest."""
-        folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
-        found = (inner for one in folders for inner in os.walk(one))
-        paths = (os.path.join(inner, name) for inner, _, names in found for name in names)
-        self._before = {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
         self._scratch.mkdir()
+        self._copies: dict[str, str] = {}  # of redirected files, by path
+        self._numbers = count()
+        self._is_kept = _build_check(kept)
+        make_mappings_private(self._is_kept)
         is_temporary = _build_check([temporary])
-        if not any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
+        if not any(is_temporary(os.path.join(os.path.realpath(one), "")) for one in (str(own), os.getcwd())):
             # But those of the temporary folder from before.
             self._is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))
             kept = [*kept, temporary]
-        self._holds = "landlock" in LAYERS and restrict_writes(kept)
+        self.notes = () if restrict_writes(kept) else (UNPROTECTED,)
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._scratch)
         sys.dont_write_bytecode = True
-        open_anew(written, lambda path: str(self._find(path)))
-        replace_after_import("os", "open", self._wrap_open)
+        open_anew(self._is_kept, lambda path: str(self._find(path)))
+        if "keras" in sys.modules:
+            for name in UNSAVED:
+                replace_after_import("keras", name, lambda save: lambda *args, **kwargs: None)
         for module, functions in REDIRECTED.items():
             for names, position, mode in functions:
                 for name in names:
                     replace_after_import(module, name, partial(self._wrap, position, mode))
-        self._redirects = True
-
-    def find_notes(self) -> tuple[str, ...]:
-        """Return what the user has to know: that files could not be protected, and which ones changed."""
-        changed = [os.path.basename(path) for path, known in self._before.items() if _get_status(path) != known]
-        notes = () if self._holds else (UNPROTECTED,)
-        if not changed:
-            return notes
-        more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
-        return (*notes, f"files changed while the script ran after fit(): {', '.join(changed[:MOST_NAMED])}{more}")
+        sys.addaudithook(self._refuse)
 
     def _find(self, file: Any, mode: str = "a") -> Any:
         """Return the path to use instead of one that is opened in a mode; anything else as it is."""
-        writes = not set("wax+").isdisjoint(mode)
+        writes = not set("wax+g").isdisjoint(mode)
         if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
             return file
         path = outer = os.path.abspath(os.fsdecode(file))
@@ -171,25 +139,16 @@ class FileProtection:
             outer = os.path.dirname(outer)
         if not writes or self._is_kept(path) or ("x" in mode and os.path.lexists(path)):
             return file
-        if os.path.isdir(path) and "d" not in mode:
+        if (os.path.isdir(path) and "d" not in mode) or ("g" in mode and not os.path.lexists(path)):
             return file
-        copy = str(self._scratch / f"{len(self._copies)}-{os.path.basename(path)}")
-        if "w" not in mode and os.path.isfile(path):
+        copy = str(self._scratch / f"{next(self._numbers)}-{os.path.basename(path)}")
+        if "g" in mode:  # it goes, with what is in it
+            (Path.mkdir if os.path.isdir(path) else Path.touch)(Path(copy))
+            self._copies = {one: new for one, new in self._copies.items() if not one.startswith(path + os.sep)}
+        elif "w" not in mode and os.path.isfile(path):
             shutil.copyfile(path, copy)
         self._copies[path] = copy
         return copy
-
-    def _wrap_open(self, opened: Any) -> Any:
-        """Return `os.open` with the paths to use instead."""
-
-        def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            if kwargs.get("dir_fd") is None and flags & WRITING:
-                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
-                path = self._find(path, mode)
-            descriptor: int = opened(self._find(path, "r"), flags, *args, **kwargs)
-            return descriptor
-
-        return open_raw
 
     def _wrap(self, position: int, mode: str, function: Callable[..., Any]) -> Callable[..., Any]:
         code = getattr(unwrap(function), "__code__", None)
@@ -198,7 +157,11 @@ class FileProtection:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
-            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
+            if isinstance(how, int):  # flags
+                writes = "x" if how & os.O_EXCL else "wb" if how & os.O_TRUNC else "a"
+                how = writes if how & WRITING else "r"
+            is_relative = any(value is not None for key, value in kwargs.items() if key.endswith("dir_fd"))
+            if len(args) > position and not is_relative:
                 args = (*args[:position], self._find(args[position], how), *args[position + 1 :])
             elif name in kwargs:
                 kwargs[name] = self._find(kwargs[name], how)
@@ -210,9 +173,9 @@ class FileProtection:
         """Raise PermissionError for a program, and for what was not redirected."""
         if event in PROGRAMS:
             raise PermissionError(f"{event} after fit(), which trained nothing here")
-        if not self._redirects or event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
+        if event == "open" and not arguments[2] & WRITING:
             return
-        for position, folder in REFUSED[event]:
+        for position, folder in REFUSED.get(event, ()):
             path = arguments[position]
             if isinstance(path, (str, bytes, os.PathLike)) and not _is_no_file(path):
                 base = arguments[folder] if len(arguments) > folder else -1
@@ -230,16 +193,45 @@ def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
     return lambda path: path.startswith(begins)
 
 
-_lstat = os.lstat
-
-
-def _get_status(path: str) -> object:
-    with suppress(OSError):
-        status = _lstat(path)
-        return status.st_mtime_ns, status.st_size
-    return None
-
-
 def _is_no_file(name: Any) -> bool:
     """Return whether a name is one of SQLite's: in memory, or an address."""
     return isinstance(name, str) and (name in ("", ":memory:") or name.startswith("file:"))
+
+
+# --- Landlock --------------------------------------------------------------------------------------------------
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+PR_SET_NO_NEW_PRIVS = 38
+# Rights to write a file, to remove and make entries of a folder; since the second version to move them to another
+# folder, since the third to truncate.
+RIGHTS = (0x1FF2, 0x3FF2, 0x7FF2)
+ALL_THREADS, SINCE = 8, 8  # a flag, and the version that has it
+
+
+def restrict_writes(folders: Iterable[str]) -> bool:
+    """Make all files read-only but those below some folders; return whether the system can."""
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError), ExitStack() as opened:
+        version = call("syscall", CREATE_RULESET, None, 0, 1)
+        rights = RIGHTS[min(version, len(RIGHTS)) - 1]
+        rules = call("syscall", CREATE_RULESET, struct.pack("=Q", rights), 8, 0)
+        opened.callback(os.close, rules)
+        for folder in folders:
+            with suppress(OSError):
+                one = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+                opened.callback(os.close, one)
+                call("syscall", ADD_RULE, rules, 1, struct.pack("=Qi", rights, one), 0)
+        call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        call("syscall", RESTRICT_SELF, rules, ALL_THREADS if version >= SINCE else 0)
+        return True
+    return False
+
+
+def call(name: str, *arguments: str | bytes | int | None) -> int:
+    """Call a function of the C library; OSError if it fails."""
+    given = [os.fsencode(one) if isinstance(one, str) else one for one in arguments]
+    found = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*given))
+    if found < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+    return found

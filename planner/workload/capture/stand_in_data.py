@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,13 @@ import numpy as np
 from ..errors import CaptureError, find_user_line
 from ..options import DataTerms
 from ..script_text import SWITCH, is_from_loader
-from .feeding import stop_measuring_inputs
-from .patches import replace_after_import
+from .feeding import data_is_replaced
+from .patches import around, replace_after_import
 from .stand_in_datasets import (
     DataField,
     PublicData,
-    build_text,
     find_public_data,
-    or_else,
+    load_or_build,
     read_public_data,
     replace_hugging_face,
     replace_tfds,
@@ -60,7 +60,8 @@ class StandInData:
     def install(self) -> StandInData:
         """Replace the functions from now on."""
         if not self.terms.downloads:
-            _refuse_downloads()
+            replace_after_import("socket", "getaddrinfo", around(_look_up_here))
+            os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
         for (library, name), data in read_public_data().items():
             if library == "keras":
                 module = f"datasets.{name}"
@@ -68,11 +69,11 @@ class StandInData:
                 _stand_in_for(module, "get_word_index", partial(_list_words, data))
         for module in ("utils.file_utils", "utils"):
             _stand_in_for(module, "get_file", lambda given: self._write_file(**given))
-        replace_after_import("keras.src.utils.dataset_utils", "index_directory", self._follow_listing)
-        image = "keras.src.legacy.preprocessing.image"
-        replace_after_import(image, "DirectoryIterator.__init__", self._follow_iterator)
+        utils, image = "keras.src.utils.dataset_utils", "keras.src.legacy.preprocessing.image"
+        replace_after_import(utils, "index_directory", around(self._list_files))
+        replace_after_import(image, "DirectoryIterator.__init__", around(self._iterate_files))
         replace_tfds(self.note)
-        replace_after_import("datasets", "load_dataset", partial(replace_hugging_face, self.note))
+        replace_hugging_face(self.note)
         return self
 
     def note(self, what: str, data: PublicData) -> None:
@@ -87,7 +88,7 @@ class StandInData:
     def _note(self, note: str) -> None:
         """Say that something is a stand-in; how fast it comes says nothing of the data."""
         self._notes[note] = None
-        stop_measuring_inputs()
+        data_is_replaced.set()
 
     # --- functions of Keras -------------------------------------------------------------------------------
 
@@ -104,7 +105,9 @@ class StandInData:
         stem = str(fname or name)
         path = self.folder / stem
         if text is not None:
-            path.write_text(build_text(text.content, text.sizes["characters"]), encoding="utf-8", newline="\n")
+            letters = cycle(text.content.replace(r"\n", "\n"))
+            content = "".join(islice(letters, text.sizes["characters"]))
+            path.write_text(content, encoding="utf-8", newline="\n")
             self._note_missing("a text of its length and characters stands in for it", name)
         elif archive is not None and (extract or untar):
             path = self.folder / (f"{stem.partition('.')[0]}_extracted" if fname and "." in stem else stem)
@@ -117,29 +120,23 @@ class StandInData:
 
     # --- folders ------------------------------------------------------------------------------------------
 
-    def _follow_listing(self, index: Any) -> Any:
-        """Follow the listing of files by `image_dataset_from_directory` and the like."""
+    def _list_files(
+        self, index: Any, directory: Any, labels: Any, formats: Any, class_names: Any = None, **how: Any
+    ) -> Any:
+        """List files as for `image_dataset_from_directory` and the like."""
+        classes = class_names if isinstance(labels, str) else [""]
+        samples = len(labels) if isinstance(labels, (list, tuple)) else None
+        found = self._find_folder(directory, formats[0], classes, samples)
+        return index(found, labels, formats, class_names=class_names, **how)
 
-        @wraps(index)
-        def index_directory(directory: Any, labels: Any, formats: Any, class_names: Any = None, **how: Any) -> Any:
-            classes = class_names if isinstance(labels, str) else [""]
-            samples = len(labels) if isinstance(labels, (list, tuple)) else None
-            found = self._find_folder(directory, formats[0], classes, samples)
-            return index(found, labels, formats, class_names=class_names, **how)
-
-        return index_directory
-
-    def _follow_iterator(self, start: Any) -> Any:
-        """Follow the listing of files by generators of Keras 2."""
-
-        @wraps(start)
-        def begin(made: Any, directory: Any, generator: Any, *args: Any, **kwargs: Any) -> None:
-            bound = inspect.signature(start).bind(made, directory, generator, *args, **kwargs).arguments
-            usual = {None: ["all"], "binary": ["class_0", "class_1"]}.get(bound.get("class_mode", ""))
-            classes = bound.get("classes") or usual
-            start(made, self._find_folder(directory, ".jpg", classes, None), generator, *args, **kwargs)
-
-        return begin
+    def _iterate_files(
+        self, start: Any, made: Any, directory: Any, generator: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """List files as for generators of Keras 2."""
+        bound = inspect.signature(start).bind(made, directory, generator, *args, **kwargs).arguments
+        usual = {None: ["all"], "binary": ["class_0", "class_1"]}.get(bound.get("class_mode", ""))
+        classes = bound.get("classes") or usual
+        start(made, self._find_folder(directory, ".jpg", classes, None), generator, *args, **kwargs)
 
     def _find_folder(self, directory: Any, ending: str, classes: Sequence[str] | None, samples: int | None) -> Any:
         """Return a folder, or one of stand-ins if it is missing or empty."""
@@ -167,33 +164,24 @@ class StandInData:
         return str(folder)
 
 
-def _refuse_downloads() -> None:
-    """Let every connection to another machine fail at once."""
-    look_up = socket.getaddrinfo
-
-    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
-        if host in (None, "localhost", "127.0.0.1", "::1"):
-            return look_up(host, *args, **kwargs)
-        raise socket.gaierror(socket.EAI_FAIL, f"{SWITCH} is false")
-
-    socket.getaddrinfo = getaddrinfo
-    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        os.environ[name] = "1"
-
-
 def _stand_in_for(module: str, name: str, build: Callable[[dict[str, Any]], Any]) -> None:
     """Let a function of Keras return what `build` makes of all its arguments, where it cannot load."""
 
-    def make(load: Any) -> Any:
-        def build_for(*args: Any, **kwargs: Any) -> Any:
-            bound = inspect.signature(load).bind(*args, **kwargs)
-            bound.apply_defaults()
-            return build(bound.arguments)
-
-        return or_else(load, build_for, where=is_from_loader)
+    def build_for(load: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(load).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return build(bound.arguments)
 
     for package in KERAS_PACKAGES:
-        replace_after_import(f"{package}.{module}", name, make)
+        call = partial(load_or_build, build_for, is_from_loader)
+        replace_after_import(f"{package}.{module}", name, around(call))
+
+
+def _look_up_here(look_up: Any, host: Any, *args: Any, **kwargs: Any) -> Any:
+    """Look up this machine; every other one fails at once."""
+    if host in (None, "localhost", "127.0.0.1", "::1"):
+        return look_up(host, *args, **kwargs)
+    raise socket.gaierror(socket.EAI_FAIL, f"{SWITCH} is false")
 
 
 # --- arrays of `keras.datasets` ---------------------------------------------------------------------------
@@ -215,7 +203,6 @@ def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]
 
 
 def _list_words(data: PublicData, _: Any) -> dict[str, int]:
-    """Return what `get_word_index` returns."""
     return {f"w{number}": number for number in range(1, (data.fields[0].bound or 0) + 1)}
 
 

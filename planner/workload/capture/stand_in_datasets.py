@@ -7,14 +7,14 @@ import os
 import re
 import struct
 import sys
+import wave
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from io import BytesIO
-from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import CaptureError
-from .patches import replace_after_import
+from .patches import around, replace_after_import
 
 Library = Literal["keras", "tfds", "huggingface", "text", "archive"]
 USUAL_CONFIGS = ("default", "plain_text", "split")
@@ -48,7 +48,8 @@ class PublicData:
 
     library: str  # what loads it
     names: tuple[str, ...]  # its names there
-    content: str  # fields of a sample; of a text its characters, of an archive the ending of its files
+    # fields of a sample; of a text its characters, with `\n` for a new line; of an archive the ending of its files
+    content: str
     # number of samples by split; of a text, its length; of an archive, number of files by folder
     sizes: dict[str, int]
     source: str  # address of the page that states them
@@ -114,31 +115,31 @@ def find_public_data(library: Library, name: str, config: str | None = None) -> 
 # --- TensorFlow Datasets -------------------------------------------------------------------------------------
 
 Note = Callable[[str, PublicData], None]
+Call = Callable[..., Any]
 TFDS = "tensorflow_datasets"
 INSTALL = f"install `{TFDS}` where gpuplan is installed"
 WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
 ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
 
 
-def or_else(
-    load: Callable[..., Any], build: Callable[..., Any], *, where: Callable[[Exception], bool] = bool
-) -> Callable[..., Any]:
-    """Return a function that builds a stand-in where a loader cannot load.
+def load_or_build(
+    build: Callable[..., Any],
+    where: Callable[[Exception], bool],
+    load: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Return what a loader returns, or where it cannot load, what `build` makes of it and the same arguments.
 
-    `build` takes the same arguments, and returns None where it has no stand-in; `where` tells after which errors.
+    `build` returns None where it has no stand-in; `where` tells after which errors.
     """
-
-    @wraps(load)
-    def load_or_build(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return load(*args, **kwargs)
-        except Exception as error:
-            found = build(*args, **kwargs) if where(error) else None
-            if found is None:
-                raise
-            return found
-
-    return load_or_build
+    try:
+        return load(*args, **kwargs)
+    except Exception as error:
+        found = build(load, *args, **kwargs) if where(error) else None
+        if found is None:
+            raise
+        return found
 
 
 def replace_tfds(note: Note) -> None:
@@ -147,19 +148,28 @@ def replace_tfds(note: Note) -> None:
         if find_spec("tensorflow") is not None:
             sys.modules[TFDS] = _build_absent(note)
     else:
-        replace_after_import(TFDS, "load", lambda load: or_else(load, partial(_load, note)))
+        replace_after_import(TFDS, "load", around(partial(load_or_build, partial(_load, note), bool)))
 
 
 def _build_absent(note: Note) -> ModuleType:
     """Return a stand-in for the module `tensorflow_datasets`."""
 
-    def find(make: Callable[..., Any], name: str, **how: Any) -> Any:
-        found = make(note, name, **how)
+    def as_numpy(tree: Any) -> Any:
+        import keras
+
+        return keras.tree.map_structure(lambda one: one.numpy() if hasattr(one, "numpy") else _Numpy(one), tree)
+
+    def load(name: str, **how: Any) -> Any:
+        found = _load(note, None, name, **how)
         if found is None:
             raise CaptureError(
                 f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
             )
         return found
+
+    def builder(name: str, **how: Any) -> SimpleNamespace:
+        _, info = load(name, with_info=True)
+        return SimpleNamespace(info=info, as_dataset=partial(load, name), download_and_prepare=lambda **_: None)
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name.startswith("_"):
@@ -168,29 +178,15 @@ def _build_absent(note: Note) -> ModuleType:
 
     module = ModuleType(TFDS)
     module.__spec__ = ModuleSpec(TFDS, None)
-    vars(module).update(
-        load=partial(find, _load),
-        builder=partial(find, _find_builder),
-        as_numpy=_as_numpy,
-        Split=SimpleNamespace(TRAIN="train", TEST="test", VALIDATION="validation", ALL="all"),
-        __getattr__=__getattr__,
-    )
-    for name in ("disable_progress_bar", "enable_progress_bar", "show_examples"):
-        setattr(module, name, lambda *_, **__: None)
+    splits = {"TRAIN": "train", "TEST": "test", "VALIDATION": "validation", "ALL": "all"}
+    vars(module).update(load=load, as_numpy=as_numpy, Split=SimpleNamespace(**splits), __getattr__=__getattr__)
+    vars(module).update(builder=builder, disable_progress_bar=int, enable_progress_bar=int)
     return module
-
-
-def _find_builder(note: Note, name: str, **how: Any) -> _Builder | None:
-    """Return the builder of a data set; None if its name is not in the table."""
-    data = find_public_data("tfds", name)
-    if data is None:
-        return None
-    note(f"tfds.load({name!r})", data)
-    return _Builder(data)
 
 
 def _load(
     note: Note,
+    _: Any,
     name: str,
     *,
     split: Any = None,
@@ -200,51 +196,51 @@ def _load(
     **how: Any,
 ) -> Any:
     """Return what `tfds.load` returns; None if the name or the split is unknown."""
-    builder = _find_builder(note, name)
-    if builder is None:
+    data = find_public_data("tfds", name)
+    if data is None:
         return None
-    found = builder.as_dataset(split, batch_size=batch_size, as_supervised=as_supervised)
-    return (found, builder.info) if with_info and found is not None else found
 
-
-class _Builder:
-    """A builder of a data set, as scripts use it."""
-
-    def __init__(self, data: PublicData) -> None:
-        self._data = data
-        self.name = data.names[0]
-        first, *others = data.fields
-        self.info = SimpleNamespace(
-            name=self.name,
-            full_name=self.name,
-            features={field.name: _describe_feature(field) for field in data.fields},
-            splits=_Splits(data),
-            supervised_keys=(first.name, others[0].name) if others else None,
-        )
-
-    def download_and_prepare(self, **how: Any) -> None:
-        """Do nothing."""
-
-    def as_dataset(
-        self, split: Any = None, *, batch_size: int | None = None, as_supervised: bool = False, **how: Any
-    ) -> Any:
-        """Return data sets nested like the splits; None for a split that is unknown."""
-        if split is None:
-            split = {name: name for name in self._data.sizes}
-        if isinstance(split, (dict, list, tuple)):
-            named = split if isinstance(split, dict) else dict(enumerate(split))
-            how = {"batch_size": batch_size, "as_supervised": as_supervised}
-            built = {name: self.as_dataset(one, **how) for name, one in named.items()}
-            if any(one is None for one in built.values()):
-                return None
-            return built if isinstance(split, dict) else list(built.values())
-        samples = self._data.count(str(getattr(split, "value", split)))
-        if samples is None:
-            return None
-        dataset = _build_dataset(self._data, samples, as_supervised=as_supervised)
+    def build(samples: int) -> Any:
+        dataset = _build_dataset(data, samples, as_supervised=as_supervised)
         if batch_size == WHOLE:
             return next(iter(dataset.batch(samples)))
         return dataset if batch_size is None else dataset.batch(batch_size)
+
+    note(f"tfds.load({name!r})", data)
+    found = _build_splits(data, split, build)
+    return (found, _describe(data)) if with_info and found is not None else found
+
+
+def _describe(data: PublicData) -> SimpleNamespace:
+    """Return the `info` of a data set, as scripts use it."""
+    features = {}
+    for field in data.fields:
+        shape = () if field.dtype == "string" else field.shape
+        features[field.name] = SimpleNamespace(shape=shape, dtype=field.dtype, np_dtype=field.dtype)
+        if field.bound is not None:
+            names = list(map(str, range(field.bound)))
+            vars(features[field.name]).update(num_classes=field.bound, names=names, int2str=lambda n: str(int(n)))
+    keys = tuple(field.name for field in data.fields[:2])
+    return SimpleNamespace(
+        name=data.names[0], features=features, splits=_Splits(data), supervised_keys=keys if keys[1:] else None
+    )
+
+
+def _build_splits(data: PublicData, split: Any, build: Callable[[int], Any]) -> Any:
+    """Return what `build` makes of the samples of a split, or of nested ones, all by name without any.
+
+    None for a split that is unknown.
+    """
+    if split is None:
+        split = {name: name for name in data.sizes}
+    if isinstance(split, (dict, list, tuple)):
+        named = split if isinstance(split, dict) else dict(enumerate(split))
+        built = {name: _build_splits(data, one, build) for name, one in named.items()}
+        if any(one is None for one in built.values()):
+            return None
+        return built if isinstance(split, dict) else list(built.values())
+    samples = data.count(str(getattr(split, "value", split)))
+    return None if samples is None else build(samples)
 
 
 def _build_dataset(data: PublicData, samples: int, *, as_supervised: bool) -> Any:
@@ -269,15 +265,6 @@ def _build_dataset(data: PublicData, samples: int, *, as_supervised: bool) -> An
     return tf.data.Dataset.range(samples).map(do_not_convert(build))
 
 
-def _describe_feature(field: DataField) -> SimpleNamespace:
-    """Return a feature of `info.features`."""
-    names = [str(number) for number in range(field.bound or 0)]
-    labels = {"num_classes": field.bound, "names": names, "int2str": lambda number: names[int(number)]}
-    shape = () if field.dtype == "string" else field.shape
-    more = {} if field.bound is None else labels
-    return SimpleNamespace(shape=shape, dtype=field.dtype, np_dtype=field.dtype, **more)
-
-
 class _Splits(dict[str, Any]):
     def __init__(self, data: PublicData) -> None:
         self._data = data
@@ -288,10 +275,6 @@ class _Splits(dict[str, Any]):
         if samples is None:
             raise KeyError(split)
         return SimpleNamespace(num_examples=samples)
-
-    @property
-    def total_num_examples(self) -> int:
-        return sum(self._data.sizes.values())
 
 
 class _Numpy:
@@ -307,58 +290,37 @@ class _Numpy:
         return len(self._dataset)
 
 
-def _as_numpy(tree: Any) -> Any:
-    """Return what `tfds.as_numpy` returns of data sets and tensors, nested or not."""
-    import keras
-
-    return keras.tree.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else _Numpy(leaf), tree)
-
-
 # --- Hugging Face -----------------------------------------------------------------------------------------
 
 
-def replace_hugging_face(note: Note, load: Any) -> Any:
-    """Return a replacement of `datasets.load_dataset`."""
+def replace_hugging_face(note: Note) -> None:
+    """Replace `datasets.load_dataset`."""
 
-    def build(path: str, name: str | None = None, *args: Any, streaming: bool = False, **how: Any) -> Any:
+    def build(_: Any, path: str, name: str | None = None, *args: Any, streaming: bool = False, **how: Any) -> Any:
         data = None if streaming else find_public_data("huggingface", path, name)
-        found = None if data is None else _build_splits(sys.modules["datasets"], data, how.get("split"))
-        if data is not None and found is not None:
+        if data is None:
+            return None
+        module, split = sys.modules["datasets"], how.get("split")
+        different = max(ROWS, *(field.bound or 0 for field in data.fields))
+        features, columns = {}, {}
+        for field in data.fields:
+            kind = module.Image() if field.dtype == "image" else module.Value(field.dtype)
+            features[field.name] = kind if field.bound is None else module.ClassLabel(num_classes=field.bound)
+            values: list[Any] = [row % (field.bound or different) for row in range(different)]
+            if field.dtype == "image":
+                height, width, channels = (*(size or SIDE for size in field.shape), 1)[:3]
+                image = build_image(height, width, channels=channels)
+                values = [{"bytes": image, "path": None}] * different
+            elif field.dtype == "string":
+                values = [build_words(row, field.shape[0] or 1) for row in range(different)]
+            columns[field.name] = values
+        rows = module.Dataset.from_dict(columns, features=module.Features(features))
+        found = _build_splits(data, split, lambda samples: rows.select(np.arange(samples) % different))
+        if found is not None:
             note(f"load_dataset({path!r})", data)
-        return found
+        return module.DatasetDict(found) if found is not None and split is None else found
 
-    return or_else(load, build)
-
-
-def _build_splits(module: Any, data: PublicData, split: Any) -> Any:
-    """Return a data set, or one of each split by name; None for a split that is unknown."""
-    different = max(ROWS, *(field.bound or 0 for field in data.fields))
-    features, columns = {}, {}
-    for field in data.fields:
-        kind = module.Image() if field.dtype == "image" else module.Value(field.dtype)
-        features[field.name] = kind if field.bound is None else module.ClassLabel(num_classes=field.bound)
-        columns[field.name] = [_build_value(field, row) for row in range(different)]
-    rows = module.Dataset.from_dict(columns, features=module.Features(features))
-
-    def build(samples: int) -> Any:
-        return rows.select(np.arange(samples) % different)
-
-    if split is None:
-        return module.DatasetDict({name: build(size) for name, size in data.sizes.items()})
-    if isinstance(split, (list, tuple)):
-        built = [_build_splits(module, data, one) for one in split]
-        return None if any(one is None for one in built) else built
-    samples = data.count(str(split))
-    return None if samples is None else build(samples)
-
-
-def _build_value(field: DataField, row: int) -> Any:
-    if field.dtype == "image":
-        height, width, channels = (*(size or SIDE for size in field.shape), 1)[:3]
-        return {"bytes": build_image(height, width, channels=channels), "path": None}
-    if field.dtype == "string":
-        return build_words(row, field.shape[0] or 1)
-    return row % field.bound if field.bound is not None else row
+    replace_after_import("datasets", "load_dataset", around(partial(load_or_build, build, bool)))
 
 
 LINKS_OF_A_FILE = 10_000  # file systems limit them, ext4 to 65,000 [-]
@@ -370,11 +332,15 @@ RATE, SECONDS = 16_000, 1  # of audio
 def write_folder(folder: Path, numbers: Mapping[str, int], *, ending: str) -> None:
     """Write folders with numbers of equal files of some ending, which take the room of one."""
     content = build_words(0, 100).encode() if ending == ".txt" else build_image()
-    content = _build_audio() if ending == ".wav" else content
+    if ending == ".wav":
+        buffer = BytesIO()
+        with wave.open(buffer, "wb") as file:
+            file.setparams((1, 2, RATE, 0, "NONE", ""))
+            file.writeframes(b"\0\0" * RATE * SECONDS)
+        content = buffer.getvalue()
     files = (folder / name / f"{n:07d}{ending}" for name, number in numbers.items() for n in range(number))
     for name in numbers:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    first = folder
     for made, path in enumerate(files):
         if made % LINKS_OF_A_FILE == 0:
             first = path
@@ -394,34 +360,6 @@ def build_image(height: int = SIDE, width: int = SIDE, *, channels: int = 3) -> 
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def _build_audio() -> bytes:
-    import wave
-
-    buffer = BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(b"\0\0" * RATE * SECONDS)
-    return buffer.getvalue()
-
-
 def build_words(number: int, words: int) -> str:
     """Return a text of some words, all different in consecutive texts up to a limit."""
     return " ".join(f"w{(number * words + word) % WORDS}" for word in range(words))
-
-
-def build_text(alphabet: str, characters: int) -> str:
-    r"""Return a text of a length that has all characters of an alphabet like ` a-z`; `\n` is the end of a line.
-
-    Example:
-        >>> build_text("a-c .", 12)
-        '. abc. abc. '
-    """
-    ranges = re.sub(
-        r"(\w)-(\w)", lambda found: "".join(map(chr, range(ord(found[1]), ord(found[2]) + 1))), alphabet
-    )
-    letters = sorted(
-        set(ranges.replace(r"\n", "\n")), key=lambda one: (one != "\n", one.isalnum(), one == " ", one)
-    )
-    return "".join(islice(cycle(letters), characters))

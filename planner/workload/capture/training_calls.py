@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 from weakref import WeakKeyDictionary
 
 import keras
@@ -22,21 +22,33 @@ from ..build.first_step import build_output, build_predictions
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import list_own_frames, name_place
 from .protect_files import FileProtection
-from .training_loops import Loops
+from .training_loops import TrainingLoops, end_loops
 
 
 class StandIns:
     """Replacements of a script's training calls: results whose metrics are unknown."""
 
-    loops: Loops | None = None  # where those of the script's own are followed, or timed
+    loops: TrainingLoops | None = None  # where those of the script's own are followed, or timed
 
-    def __init__(self, *, own: Path, folder: Path | None) -> None:
-        """Start at the first epoch; `folder` takes what is written after the first `fit()`, None: a new one."""
-        self._use = MetricUse(str(own))
-        self.own, self._folder = own, folder
+    def __init__(
+        self,
+        *,
+        own: Path,
+        folder: Path | None,
+        use: Callable[[Any, dict[str, Any]], NoReturn] | None = None,
+        fit_call: int = 0,
+    ) -> None:
+        """Start at the first epoch.
+
+        `folder` takes what is written after the first `fit()`, None: a new one. `use` takes the model and the
+        arguments of the call after `fit_call` others.
+        """
+        self.metric_notes = UnknownMetric.record_in(str(own))
+        self.own, self._folder, self._use, self._fit_call = own, folder, use, fit_call
         self._protection: FileProtection | None = None
         self.count = self._epoch = 0
         self.named: dict[str, None] = {}  # accelerators of `@kinetic.run`
+        self.notes: dict[str, None] = {}
         self._outputs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     @property
@@ -46,13 +58,14 @@ class StandIns:
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Return the `History` of equal calls, and set it as the model's."""
+        self._use_model(model, arguments)
         self.begin()
         names = _name_metrics(model)
         if arguments.get("validation_data") is not None or arguments.get("validation_split"):
             names += [f"val_{name}" for name in names]
         epochs = count_epochs(arguments)
         history = keras.callbacks.History()
-        history.history = MetricHistory(names, first_epoch=self._epoch, epochs=epochs, use=self._use)
+        history.history = MetricHistory(names, first_epoch=self._epoch, epochs=epochs)
         first = arguments.get("initial_epoch") or 0
         history.epoch = list(range(first, first + epochs))
         history.params = {"verbose": 0, "epochs": first + epochs, "steps": None}
@@ -66,8 +79,15 @@ class StandIns:
         self._protection = self._protection or FileProtection(self._folder, own=self.own)
         self.count += 1
 
+    def _use_model(self, model: Any, arguments: dict[str, Any]) -> None:
+        if self._use is not None and self.count == self._fit_call:
+            self._use(model, arguments)
+
     def train_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return the metrics of a model, as `evaluate` does."""
+        self._use_model(model, arguments)
+        if self._use is not None:
+            end_loops()
         self.begin()
         return StandIns.evaluate(self, model, arguments)
 
@@ -77,7 +97,7 @@ class StandIns:
     def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return the metrics of a model: a dict, a list, or the loss alone, as Keras does."""
         last = max(0, self._epoch - 1)
-        found = {name: UnknownMetric.of_epoch(name, last, self._use) for name in _name_metrics(model)}
+        found = {name: UnknownMetric.of_epoch(name, last) for name in _name_metrics(model)}
         if arguments.get("return_dict"):
             return found
         values = list(found.values())
@@ -90,24 +110,20 @@ class StandIns:
             raise ValueError("the samples to predict cannot be counted")
         return self._stand_in(model, feed)
 
-    def predict_on_batch(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return plausible predictions."""
-        return self.predict(model, {**arguments, "batch_size": None})
-
     def call(self, model: Any, inputs: Any) -> Any:
         """Return plausible predictions as tensors of the backend."""
         values = self._stand_in(model, read_fit_inputs({"x": inputs}))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, values)
 
     def _stand_in(self, model: Any, feed: FitInputs) -> Any:
-        """Return predictions in the shape of the output."""
         known, key = self._outputs.setdefault(model, {}), str(feed.x)
         if key not in known:
             known[key] = build_output(model, feed.x, feed.batch_size or 1)
         return build_predictions(model, known[key], samples=feed.samples or 1)
 
     def note(self, note: str) -> None:
-        """Take an assumption for the user; here it is dropped."""
+        """Keep an assumption for the user."""
+        self.notes[note] = None
 
     def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Take a search of KerasTuner, given the arguments of `fit()`, as its trials, and note so.
@@ -175,15 +191,25 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 ARITHMETIC = ("add", "sub", "mul", "truediv", "pow", "mod", "floordiv")
 
 
-class MetricUse:
-    """Recorder of the lines whose result depends on an unknown metric."""
+class UnknownMetric(float):
+    """A metric of unknown value, as a number that gets better from epoch to epoch."""
 
-    def __init__(self, folder: str) -> None:
-        """Start without records; `folder`: of the user's own files."""
-        self._folder = folder
-        self.notes: dict[str, str] = {}
+    _folder: ClassVar[str] = ""  # of the user's own files
+    _notes: ClassVar[dict[str, str]] = {}  # on the lines whose result depends on a metric
 
-    def record(self, outcome: bool) -> None:
+    @classmethod
+    def record_in(cls, folder: str) -> dict[str, str]:
+        """Record the lines of a folder whose results depend on metrics from now on; return the notes on them."""
+        cls._folder, cls._notes = folder, {}
+        return cls._notes
+
+    @classmethod
+    def of_epoch(cls, name: str, epoch: int) -> UnknownMetric:
+        """Return the stand-in of a metric after some epochs of all calls; its name tells whether it grows."""
+        falling = 1.0 / (epoch + 2.0)
+        return cls(1.0 - falling if any(one in name.lower() for one in GROWING) else falling)
+
+    def _record(self, outcome: bool) -> None:
         """Record the outcome of a comparison or truth test at the current line of the user's files."""
         frames = list_own_frames(sys._getframe(1), (self._folder,))
         if not frames:
@@ -191,37 +217,14 @@ class MetricUse:
         frame, _ = frames[-1]
         place = name_place(frame.f_code.co_filename, frame.f_lineno)
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("COMPARE", "POP_JUMP", "UNARY_NOT")):
-            self.notes[place] = (
+            self._notes[place] = (
                 f"{place} depends on a metric, which is unknown: the condition was taken as "
                 f"{'true' if outcome else 'false'}, and may turn out otherwise"
             )
         elif CHOICE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
-            self.notes[place] = (
+            self._notes[place] = (
                 f"{place} chooses by a metric, which is unknown: the last epoch was assumed to be the best"
             )
-
-
-class UnknownMetric(float):
-    """A metric of unknown value, as a number that gets better from epoch to epoch."""
-
-    use: MetricUse
-
-    @classmethod
-    def of_epoch(cls, name: str, epoch: int, use: MetricUse) -> UnknownMetric:
-        """Return the stand-in of a metric after some epochs of all calls; its name tells whether it grows."""
-        falling = 1.0 / (epoch + 2.0)
-        return cls.known_as(1.0 - falling if any(one in name.lower() for one in GROWING) else falling, use)
-
-    @classmethod
-    def known_as(cls, value: float, use: MetricUse) -> UnknownMetric:
-        """Return a stand-in with a value."""
-        one = cls(value)
-        one.use = use
-        return one
-
-    def __bool__(self) -> bool:
-        self.use.record(True)
-        return float(self) != 0.0
 
     def __format__(self, spec: str) -> str:
         return "unknown"
@@ -235,13 +238,6 @@ class UnknownMetric(float):
     __str__ = __repr__
     __hash__ = float.__hash__
 
-    def __round__(self, digits: Any = None) -> Any:
-        return self if digits is not None else round(float(self))
-
-    def item(self) -> UnknownMetric:
-        """Return the metric, as NumPy's and PyTorch's scalars do."""
-        return self
-
 
 def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that records the result of one of `float` if it is a comparison, and else as unknown."""
@@ -249,18 +245,17 @@ def _build_method(compute: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: UnknownMetric, *others: Any) -> Any:
         found = compute(float(self), *others)
         if isinstance(found, bool):
-            self.use.record(found)
-        return UnknownMetric.known_as(found, self.use) if isinstance(found, float) else found
+            self._record(found)
+        return UnknownMetric(found) if isinstance(found, float) else found
 
     return method
 
 
-for _name in (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
-    setattr(UnknownMetric, f"__{_name}__", _build_method(getattr(float, f"__{_name}__")))
-_FUNCTIONS: dict[str, Callable[[float], float]] = {  # that NumPy calls on arrays of objects
-    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
-}  # fmt: skip
-for _name, _function in _FUNCTIONS.items():
+_OPERATORS = (*COMPARISONS, *ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs", "bool", "round")
+_METHODS: dict[str, Callable[..., Any]] = {f"__{name}__": getattr(float, f"__{name}__") for name in _OPERATORS}
+# NumPy calls the last four on arrays of objects.
+_METHODS |= {"item": float, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos}
+for _name, _function in _METHODS.items():
     setattr(UnknownMetric, _name, _build_method(_function))
 
 
@@ -276,17 +271,15 @@ class MetricList(list[Any]):
 class MetricHistory(dict[str, MetricList]):
     """`History.history` with stand-ins; a metric that is asked for by a name not foreseen exists too."""
 
-    def __init__(self, names: Iterable[str], *, first_epoch: int, epochs: int, use: MetricUse) -> None:
+    def __init__(self, names: Iterable[str], *, first_epoch: int, epochs: int) -> None:
         """Fill in the known metrics, for the epochs of a call after those of all calls before [-]."""
         self._range = range(first_epoch, first_epoch + epochs)
-        self._use = use
-        super().__init__({name: self._build(name) for name in names})
-
-    def _build(self, name: str) -> MetricList:
-        return MetricList(UnknownMetric.of_epoch(name, epoch, self._use) for epoch in self._range)
+        super().__init__()
+        for name in names:
+            self.__missing__(name)
 
     def __missing__(self, name: str) -> MetricList:
-        self[name] = self._build(str(name))
+        self[name] = MetricList(UnknownMetric.of_epoch(str(name), epoch) for epoch in self._range)
         return self[name]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from functools import cached_property, partial, update_wrapper
-from types import MethodType, SimpleNamespace
+from functools import cached_property, partial, wraps
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,6 @@ import numpy as np
 
 from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.jax.step import TracedStep, build_unfused, compute_array_bytes, trace_function
-from .timed_loop import TimedLoop
 
 LOOP = "__gpuplan_loop__"
 MOST_NAMED = 3  # things of a tuple or list that is written out [-]
@@ -31,21 +30,33 @@ _OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradi
 
 
 class ForLoop:
-    """A loop that runs; it ends after this iteration once `ends` is set."""
+    """What a loop iterates, several iterables together; it ends after this iteration once `ends` is set."""
 
-    def __init__(self, sources: Iterable[Any]) -> None:
-        """Take what is iterated together."""
-        self._sources = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in sources]
-        self.ends, self.iteration = False, 0
+    def __init__(self, *together: Any) -> None:
+        self._together, self.ends, self.iteration = together, False, 0
+        self._lengths = [one if hasattr(one, "__len__") else operator.length_hint(one, -1) for one in together]
 
     @cached_property
     def total(self) -> int | None:
         """Iterations [-]; None if unknown."""
         lengths = []
-        for one in self._sources:
+        for one in self._lengths:
             with suppress(Exception):  # the data is the user's code
                 lengths.append(one if isinstance(one, int) else len(one))
         return min((length for length in lengths if length >= 0), default=None)
+
+    def __iter__(self) -> Iterator[Any]:
+        running = vars(_threads).setdefault("loops", [])
+        running.append(self)
+        try:
+            together = self._together
+            for item in zip(*together) if len(together) > 1 else together[0]:  # noqa: B905  # as the script says
+                self.iteration += 1
+                yield item
+                if self.ends:
+                    break
+        finally:
+            running.remove(self)
 
 
 _threads = threading.local()
@@ -82,41 +93,24 @@ def _list_known() -> list[ForLoop]:
     return [loop for loop in getattr(_threads, "loops", ()) if loop.total is not None]
 
 
-def iterate(*together: Any) -> Iterator[Any]:
-    """Yield the items of a loop, which is known while it runs; of several iterables, one of each together."""
-    loop = ForLoop(together)
-    running = vars(_threads).setdefault("loops", [])
-    running.append(loop)
-    try:
-        for item in zip(*together) if len(together) > 1 else together[0]:  # noqa: B905  # as the script says
-            loop.iteration += 1
-            yield item
-            if loop.ends:
-                break
-    finally:
-        running.remove(loop)
-
-
 def compile_with_loops(source: str | bytes, file: str) -> Any:
     """Compile a script; its `for` loops are known while they run, where it may train in one of its own."""
     tree = ast.parse(source, file)
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.While))
-    _whiles[file] = [(node.lineno, node.end_lineno or 0) for node in loops]
+    nodes = list(ast.walk(tree))
+    _whiles[file] = [(one.lineno, one.end_lineno or 0) for one in nodes if isinstance(one, ast.While)]
     if _OF_LOOPS.search(source if isinstance(source, str) else source.decode("utf-8", errors="replace")):
-        tree = ast.fix_missing_locations(_LoopMarker().visit(tree))
+        for node in nodes:
+            if isinstance(node, ast.For):
+                node.iter = _mark(node.iter)
+        ast.fix_missing_locations(tree)
     return compile(tree, file, "exec")
 
 
-class _LoopMarker(ast.NodeTransformer):
-    def visit_For(self, node: ast.For) -> Any:
-        """Put `iterate` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`."""
-        self.generic_visit(node)
-        node.iter = _mark(node.iter)
-        return node
-
-
 def _mark(given: ast.expr) -> ast.expr:
-    """Put `iterate` around what is iterated; a loop over a few things by name runs for each of them."""
+    """Put a `ForLoop` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`.
+
+    A loop over a few things by name runs for each of them.
+    """
     if isinstance(given, ast.Tuple | ast.List) and len(given.elts) <= MOST_NAMED:
         return given
     name = getattr(given.func, "id", "") if isinstance(given, ast.Call) else ""
@@ -226,7 +220,16 @@ class TrainingLoops:
         if self._updates is not None:
             self._updates.append((optimizer, variables))
             return
-        place, rows = self.find_place(), self._take_rows()
+        if self._recorded is None:  # what runs kernel by kernel is recorded from the first update on
+            if keras.backend.backend() == "torch":
+                from ..trace.backends.torch_step import record_rows
+            else:
+                from ..trace.backends.tensorflow_step import record_rows
+            self._recorded = self._recording.enter_context(record_rows())
+        recorded, phase = self._recorded
+        place, rows = self.find_place(), tuple(recorded)
+        recorded.clear()
+        phase[0] = "forward"
         running = {loop: loop.iteration for loop in getattr(_threads, "loops", ())}
         follows, self._last = bool(running.items() & self._last.items()), running
         runs = self.count(place, ends=False) + self._pending.get(place, 0)
@@ -244,21 +247,54 @@ class TrainingLoops:
         model = hold_models(updates)
         return LoopStep(model, build_unfused(model, rows, train=True, input_bytes=0), batch_size, False)
 
-    def _take_rows(self) -> tuple[Any, ...]:
-        """Return what ran since the last update; what runs kernel by kernel is recorded from the first one on."""
-        if self._recorded is None:
-            if keras.backend.backend() == "torch":
-                from ..trace.backends.torch_step import record_rows
-            else:
-                from ..trace.backends.tensorflow_step import record_rows
-            self._recorded = self._recording.enter_context(record_rows())
-        rows, phase = self._recorded
-        taken, phase[0] = tuple(rows), "forward"
-        rows.clear()
-        return taken
 
+class TimedLoop(TrainingLoops):
+    """Timer of a loop in a script that runs for real.
 
-Loops = TrainingLoops | TimedLoop
+    It times the first step that trains: a function that a backend compiles, or the work between two updates. The
+    time counts from the end of the step before, of whatever kind, and so includes the script's own work.
+    """
+
+    def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
+        """Start before the script, whose files are in `folder`.
+
+        `prepare` is called at the end of the first step, which compiles, with its batch size [-]; `add` at
+        the end of each further one, with its time [s].
+        """
+        super().__init__(folder, lambda *_: None, has_trained=bool)
+        self._prepare, self._time_step = prepare, add
+        self.begin: Callable[[], object] = int  # called before `prepare`
+        self._timed: object = None  # the function and shapes, or the place, of the first step
+        self._ended_s = 0.0
+
+    def follow(self, key: object, run: Call, **_: Any) -> Any:
+        """Run a compiled function; it trains if an optimizer updates variables while it is traced."""
+        self._updates = []
+        try:
+            found = jax.block_until_ready(run())
+            if self._updates:
+                self._known.add(key)
+        finally:
+            self._updates = None
+        if key in self._known:
+            self._end(key)
+        return found
+
+    def update(self, optimizer: Any, variables: list[Any]) -> None:
+        """Take an update: in a compiled function, or as the end of a step."""
+        if self._updates is None:
+            self._end(self.find_place())
+        else:
+            self._updates.append((optimizer, variables))
+
+    def _end(self, key: object) -> None:
+        if self._timed is None:
+            self._timed = key
+            self.begin()
+            self._prepare(self.batch_size)
+        elif key == self._timed:
+            self._time_step(time.perf_counter() - self._ended_s)
+        self._ended_s = time.perf_counter()
 
 
 def hold_models(updates: Updates) -> Any:
@@ -294,53 +330,42 @@ def hold_models(updates: Updates) -> Any:
     return held
 
 
-def follow_jit(loops: Loops, compile_function: Any) -> Callable[..., Any]:
-    """Return a replacement of `jax.jit` that follows the functions of the user's own files."""
+def follow_jit(loops: TrainingLoops, compile_function: Any, function: Any = None, /, **options: Any) -> Any:
+    """Compile a function as `jax.jit` does, and follow it if it is one of the user's own files."""
+    if not is_own_file(sys._getframe(3).f_code.co_filename, loops.folder):
+        return compile_function(function, **options) if function is not None else compile_function(**options)
 
-    def jit(function: Any = None, /, **options: Any) -> Any:
-        if not is_own_file(sys._getframe(1).f_code.co_filename, loops.folder):
-            return compile_function(function, **options) if function is not None else compile_function(**options)
-        if function is None:
-            return partial(jit, **options)
-        return _JittedFunction(function, compile_function(function, **options), options, loops)
+    def compile_own(function: Any) -> Any:
+        compiled = compile_function(function, **options)
 
-    return jit
+        @wraps(function, updated=())
+        def call(*args: Any, **named: Any) -> Any:
+            is_inner = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named)))
+            if loops.is_tracing or is_inner:
+                return compiled(*args, **named)
+            return loops.follow(
+                (call, str(jax.tree.map(_describe_leaf, (args, named)))),
+                partial(compiled, *args, **named),
+                trace=partial(_trace_jitted, function, options, args, named),
+                build=partial(_build_jax_step, args),
+                build_results=lambda traced: jax.tree.map(_build_zeros, traced.results),
+            )
+
+        vars(call)["lower"] = compiled.lower
+        return call
+
+    return compile_own if function is None else compile_own(function)
 
 
-class _JittedFunction:
-    """A function under `jax.jit`."""
-
-    def __init__(self, function: Any, compiled: Any, options: dict[str, Any], loops: Loops) -> None:
-        self.function, self.compiled, self._options, self._loops = function, compiled, options, loops
-        update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        is_inner = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named)))
-        if self._loops.is_tracing or is_inner:
-            return self.compiled(*args, **named)
-        return self._loops.follow(
-            (self, str(jax.tree.map(_describe_leaf, (args, named)))),
-            partial(self.compiled, *args, **named),
-            trace=partial(self._trace, args, named),
-            build=partial(_build_jax_step, args),
-            build_results=lambda traced: jax.tree.map(_build_zeros, traced.results),
-        )
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else MethodType(self, owner)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiled, name)
-
-    def _trace(self, args: Any, named: Any) -> Any:
-        """Return the function traced for the shapes of some arguments."""
-        numbers, names = (self._options.get(f"static_arg{what}") or () for what in ("nums", "names"))
-        fixed = tuple(sorted({one % len(args) for one in ((numbers,) if isinstance(numbers, int) else numbers)}))
-        names = (names,) if isinstance(names, str) else names
-        kept = {name: value for name, value in named.items() if name in names}
-        shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
-        rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
-        return trace_function(partial(self.function, **kept), shapes, rest, fixed=fixed)
+def _trace_jitted(function: Any, options: dict[str, Any], args: Any, named: Any) -> Any:
+    """Return a function under `jax.jit` traced for the shapes of some arguments."""
+    numbers, names = (options.get(f"static_arg{what}") or () for what in ("nums", "names"))
+    fixed = tuple(sorted({one % len(args) for one in ((numbers,) if isinstance(numbers, int) else numbers)}))
+    names = (names,) if isinstance(names, str) else names
+    kept = {name: value for name, value in named.items() if name in names}
+    shapes = [one if n in fixed else jax.tree.map(_abstract, one) for n, one in enumerate(args)]
+    rest = {name: jax.tree.map(_abstract, value) for name, value in named.items() if name not in kept}
+    return trace_function(partial(function, **kept), shapes, rest, fixed=fixed)
 
 
 def _abstract(leaf: Any) -> Any:
@@ -390,28 +415,24 @@ def _find_batch(args: Any, returned: list[Any], held: list[Any]) -> list[Any]:
     return found
 
 
-def follow_tensorflow(loops: Loops, call_function: Any) -> Callable[..., Any]:
-    """Return a replacement of the call of a `tf.function`, as `follow_jit` does."""
+def follow_tensorflow(loops: TrainingLoops, call_function: Any, function: Any, *args: Any, **named: Any) -> Any:
+    """Call a `tf.function`, and follow it if the user's own files do, as `follow_jit` does."""
+    import tensorflow as tf
 
-    def call(self: Any, *args: Any, **named: Any) -> Any:
-        import tensorflow as tf
+    own = is_own_file(sys._getframe(3).f_code.co_filename, loops.folder)
+    if loops.is_tracing or not tf.executing_eagerly() or not own:
+        return call_function(function, *args, **named)
 
-        own = is_own_file(sys._getframe(1).f_code.co_filename, loops.folder)
-        if loops.is_tracing or not tf.executing_eagerly() or not own:
-            return call_function(self, *args, **named)
+    def build_zeros(tensor: Any) -> Any:
+        return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
 
-        def build_zeros(tensor: Any) -> Any:
-            return None if tensor is None else tf.zeros([size or 1 for size in tensor.shape], tensor.dtype)
-
-        return loops.follow(
-            (self, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
-            partial(call_function, self, *args, **named),
-            trace=partial(self.get_concrete_function, *args, **named),
-            build=partial(_build_tensorflow_step, self, (args, named)),
-            build_results=lambda found: tf.nest.map_structure(build_zeros, found.structured_outputs),
-        )
-
-    return call
+    return loops.follow(
+        (function, str(tf.nest.map_structure(_describe_leaf, (args, named)))),
+        partial(call_function, function, *args, **named),
+        trace=partial(function.get_concrete_function, *args, **named),
+        build=partial(_build_tensorflow_step, function, (args, named)),
+        build_results=lambda found: tf.nest.map_structure(build_zeros, found.structured_outputs),
+    )
 
 
 def _build_tensorflow_step(function: Any, given: Any, concrete: Any, updates: Updates) -> LoopStep:
