@@ -87,13 +87,15 @@ class _Scale:
         if not self.design[:, 1:].any() or len(set(self.groups)) < 2:
             return chosen
         least = self._compute_unseen_loss(chosen)
-        changes = [lambda form, ridge=ridge: form._replace(ridge=ridge) for ridge in RIDGES[1:]]
-        changes += [lambda form, name=name: form._replace(left_out=form.left_out | {name}) for name in OPTIONAL]
-        for change in changes:
-            loss = self._compute_unseen_loss(change(chosen))
-            if loss < least:
-                chosen, least = change(chosen), loss
+        for ridge in RIDGES[1:]:
+            chosen, least = self._keep_better(chosen, least, chosen._replace(ridge=ridge))
+        for name in OPTIONAL:
+            chosen, least = self._keep_better(chosen, least, chosen._replace(left_out=chosen.left_out | {name}))
         return chosen
+
+    def _keep_better(self, chosen: _Form, least: float, other: _Form) -> tuple[_Form, float]:
+        loss = self._compute_unseen_loss(other)
+        return (other, loss) if loss < least else (chosen, least)
 
     def _compute_unseen_loss(self, form: _Form) -> float:
         """Return the weighted negative log likelihood of each group by the scale of all others."""
