@@ -47,14 +47,14 @@ def cross_validate_architectures(
 ) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
     folds = _assign_folds(samples, lambda m: m.family, alone_from=ALONE_FROM, folds=FOLDS)
-    return cross_validate(samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole)
+    return _leave_out(samples, lambda m: folds[m.family], progress=progress, whole=whole)
 
 
 def cross_validate_accelerators(
     samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
 ) -> CrossValidation:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return cross_validate(samples, group_of=lambda e: e.measurement.chip, progress=progress, whole=whole)
+    return _leave_out(samples, lambda m: m.chip, progress=progress, whole=whole)
 
 
 def cross_validate_sources(
@@ -62,7 +62,32 @@ def cross_validate_sources(
 ) -> CrossValidation:
     """Predict every source by a fit without it."""
     folds = _assign_folds(samples, lambda m: m.origin, alone_from=ALONE_FROM // 3, folds=2)
-    return cross_validate(samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole)
+    return _leave_out(samples, lambda m: folds[m.origin], progress=progress, whole=whole)
+
+
+def _leave_out(
+    samples: Sequence[LabelledSample],
+    name_of: Callable[[Measurement], str],
+    *,
+    progress: Progress,
+    whole: FittedCoefficients | None,
+) -> CrossValidation:
+    """Predict every group by a fit without it, which chooses its spreads among the rows that it has."""
+    inner = list_inner_groups(samples)
+    return cross_validate(
+        samples, group_of=lambda e: name_of(e.measurement), progress=progress, inner=inner, whole=whole
+    )
+
+
+def list_inner_groups(samples: Sequence[LabelledSample]) -> list[str]:
+    """Return the groups by which a fit chooses its spreads: what a user's run is to it.
+
+    Published rows are left out by publisher, our own, whose stack users run, by network.
+    """
+    folds = _assign_folds(samples, lambda m: m.origin, alone_from=ALONE_FROM // 3, folds=2)
+    rows = [sample.measurement for sample in samples]
+    own = assign_folds([m.family for m in rows if m.collection == OWN], alone_from=len(rows), folds=FOLDS)
+    return [f"own {own[m.family]}" if m.collection == OWN else folds[m.origin] for m in rows]
 
 
 def _assign_folds(
@@ -122,7 +147,7 @@ def calibrate(
     left-out chips give how much wider it is on a chip without measurements.
     """
     progress("everything")
-    fitted = fit([sample.fit_sample for sample in samples])
+    fitted, factors = fit([sample.fit_sample for sample in samples], groups=list_inner_groups(samples))
     models = cross_validate_architectures(samples, progress=progress, whole=fitted)
     chips = cross_validate_accelerators(samples, progress=progress, whole=fitted)
     sources = cross_validate_sources(samples, progress=progress, whole=fitted)
@@ -144,6 +169,7 @@ def calibrate(
             "architectures": sorted({m.architecture for m in rows}),
             "sources": dict(sorted(Counter(m.origin for m in rows).items())),
             "rows": len(rows),
+            "spreads": factors,
         },
     )
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, chips=chips, sources=sources)

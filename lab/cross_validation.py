@@ -42,6 +42,7 @@ class CrossValidation:
         predicted_s: Predicted time of each sample [s].
         baseline_s: Times of the baselines, by name [s].
         fits: Fits without each group; the key "" is the fit on all samples.
+        factors: Factors of the prior spreads that each of them chose.
         breakdowns: Time breakdown of each predicted step: features of its interval.
         known_features: Features of the interval of each sample, if these are only some of the samples.
     """
@@ -52,6 +53,7 @@ class CrossValidation:
     breakdowns: tuple[TimeBreakdown, ...]
     baseline_s: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fits: dict[str, FittedCoefficients] = field(default_factory=dict)
+    factors: dict[str, dict[str, float]] = field(default_factory=dict)
     known_features: tuple[dict[str, float], ...] = ()
 
     @property
@@ -227,6 +229,7 @@ def cross_validate(
     *,
     group_of: Callable[[LabelledSample], str],
     progress: Progress,
+    inner: Sequence[str] = (),
     whole: FittedCoefficients | None = None,
 ) -> CrossValidation:
     """Fit once without each group and predict the group.
@@ -237,6 +240,7 @@ def cross_validate(
         samples: All samples.
         group_of: Group of a sample.
         progress: Callback with the name of the group that is fitted without.
+        inner: Groups by which each fit chooses its spreads among the samples that it has; may be empty.
         whole: Fit on all samples, if there is one already.
     """
     groups = [group_of(sample) for sample in samples]
@@ -245,7 +249,8 @@ def cross_validate(
         for group in ([] if whole else [""]) + sorted(set(groups))
     }
     fits = {"": whole} if whole else {}
-    fits |= fit_subsets([sample.fit_sample for sample in samples], subsets, progress=progress)
+    found = fit_subsets([sample.fit_sample for sample in samples], subsets, groups=inner, progress=progress)
+    fits |= {group: fitted for group, (fitted, _) in found.items()}
     steps = [model_step(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
         samples=tuple(samples),
@@ -253,6 +258,7 @@ def cross_validate(
         predicted_s=tuple(step.total_s for step in steps),
         baseline_s=cross_validate_baselines(samples, groups),
         fits=fits,
+        factors={group: factors for group, (_, factors) in found.items()},
         breakdowns=tuple(step.breakdown for step in steps),
     )
 

@@ -6,7 +6,7 @@ run away, and each mean towards a physical starting point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -25,11 +25,20 @@ from gpuplan.predict.measured_run import FitSample
 from gpuplan.predict.roofline import compute_step_s, with_software_year
 
 from .concatenated_steps import concatenate_kernels
-from .parameter_vector import RANGES, VectorLayout, compute_bounds, compute_robust_scales, unpack_coefficients
+from .parameter_vector import (
+    RANGES,
+    VectorLayout,
+    compute_bounds,
+    compute_robust_scales,
+    list_spread_classes,
+    unpack_coefficients,
+)
 from .priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG
+from .spread_choice import LinearizedFit, choose_factors
 
 # From local logs, [len(RANGES), cases], to log step times, [cases], and their slopes, [len(RANGES), cases].
 LogSteps = Callable[[Any], tuple[Any, Any]]
+_GAINS = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))  # columns of what the era adds
 
 
 def _unpack(values: Any) -> tuple[GenerationCoefficients, SharedCoefficients, StackCoefficients, HostCoefficients]:
@@ -82,8 +91,10 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     return log_step
 
 
-def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> FittedCoefficients:
-    """Fit all coefficients on the cases.
+def fit(
+    samples: Sequence[FitSample], *, log_steps: LogSteps | None = None, groups: Sequence[str] = ()
+) -> tuple[FittedCoefficients, dict[str, float]]:
+    """Fit all coefficients on the cases; returns them, and the chosen factors of the prior spreads.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
     `scipy.optimize.least_squares` (trust region, bounds).
@@ -91,43 +102,96 @@ def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> F
     Args:
         samples: What was measured.
         log_steps: `compile_log_step` of the samples, if there is one already.
+        groups: Of each sample, left out in turn to choose spreads; none: the spreads are as `priors.py` has them.
     """
-    import numpy as np
     from jax import enable_x64
 
-    layout = VectorLayout.of(samples)
-    columns = np.array([layout.columns(sample) for sample in samples])
-    parents = np.array([layout.parent_columns(sample) for sample in samples])
-    eras = np.array([era_sign(sample.year) for sample in samples])
-    gains = slice(len(RANGES), len(RANGES) + len(ERA_SPREAD_LOG))
-    measured = np.log([sample.step_s for sample in samples])
-    low, high, start, spread = compute_bounds(layout)
-    robust = compute_robust_scales(layout)
     with enable_x64(False):
-        evaluate = log_steps or compile_log_step(samples)
+        search = _Search(samples, log_steps or compile_log_step(samples))
+        point = search.find(search.start, search.spread)
+        factors = choose_factors(search.linearize(point, groups)) if groups else {}
+        if factors:
+            point = search.find(point, search.scale_spread(factors))
+    return unpack_coefficients(point, search.layout), factors
 
-        def local(logs: Any) -> Any:
-            found = logs[: len(RANGES), None] + sum(
-                np.where(of >= 0, logs[of], 0.0).T for of in (columns, parents)
-            )
-            found[: len(ERA_SPREAD_LOG)] += logs[gains, None] * eras
-            return found
+
+class _Search:
+    """Search for the logs of all coefficients.
+
+    Args:
+        samples: What was measured.
+        log_steps: `compile_log_step` of the samples.
+    """
+
+    def __init__(self, samples: Sequence[FitSample], log_steps: LogSteps) -> None:
+        import numpy as np
+
+        self._evaluate = log_steps
+        self.layout = VectorLayout.of(samples)
+        columns = np.array([self.layout.columns(sample) for sample in samples])
+        ancestors = np.array([self.layout.ancestor_columns(sample) for sample in samples])
+        self._additions = (columns, ancestors[:, 0], ancestors[:, 1])
+        self._eras = np.array([era_sign(sample.year) for sample in samples])
+        self._measured = np.log([sample.step_s for sample in samples])
+        self._low, self._high, self.start, self.spread = compute_bounds(self.layout)
+        self._robust = compute_robust_scales(self.layout)
+
+    def scale_spread(self, factors: Mapping[str, float]) -> Any:
+        """Return the prior spreads times the factors of their classes."""
+        return self.spread * [factors.get(name, 1.0) for name in list_spread_classes(self.layout)]
+
+    def _evaluate_at(self, logs: Any) -> tuple[Any, Any]:
+        """Return log(predicted / measured), array of [cases], and its slopes, array of [RANGES, cases]."""
+        import numpy as np
+
+        local = logs[: len(RANGES), None] + sum(np.where(of >= 0, logs[of], 0.0).T for of in self._additions)
+        local[: len(ERA_SPREAD_LOG)] += logs[_GAINS, None] * self._eras
+        value, slopes = self._evaluate(local)
+        return value - self._measured, slopes
+
+    def _scatter(self, local_slopes: Any) -> Any:
+        matrix = scatter_slopes(local_slopes, self._additions, self.layout.size)
+        matrix[:, _GAINS] = local_slopes[:, : len(ERA_SPREAD_LOG)] * self._eras[:, None]
+        return matrix
+
+    def find(self, first: Any, spread: Any) -> Any:
+        """Return the logs of least loss.
+
+        Args:
+            first: Where the search begins.
+            spread: Prior spread of each column.
+        """
+        import numpy as np
+
+        start, robust = self.start, self._robust
 
         def residuals(logs: Any) -> Any:
-            odd = soften(evaluate(local(logs))[0] - measured, scale=ROBUST_LOG)
+            odd = soften(self._evaluate_at(logs)[0], scale=ROBUST_LOG)
             return np.concatenate([odd, soften((logs - start) / spread, scale=robust) * robust])
 
         def jacobian(logs: Any) -> Any:
-            value, slopes = evaluate(local(logs))
-            bend = soften_slope(value - measured, scale=ROBUST_LOG)
-            local_slopes = slopes.T * bend[:, None]
-            matrix = scatter_slopes(local_slopes, (columns, parents), layout.size)
-            matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
+            off, slopes = self._evaluate_at(logs)
+            matrix = self._scatter(slopes.T * soften_slope(off, scale=ROBUST_LOG)[:, None])
             pull = soften_slope((logs - start) / spread, scale=robust) * robust / spread
             return np.vstack([matrix, np.diag(pull)])
 
-        found = search_least_squares(residuals, jacobian, start, spread, bounds=(low, high))
-    return unpack_coefficients(found, layout)
+        return search_least_squares(residuals, jacobian, first, spread, bounds=(self._low, self._high))
+
+    def linearize(self, point: Any, groups: Sequence[str]) -> LinearizedFit:
+        """Return the fit near a point."""
+        off, slopes = self._evaluate_at(point)
+        return LinearizedFit(
+            residuals=off,
+            slopes=self._scatter(slopes.T),
+            groups=groups,
+            point=point,
+            start=self.start,
+            low=self._low,
+            high=self._high,
+            spread=self.spread,
+            robust=self._robust,
+            classes=list_spread_classes(self.layout),
+        )
 
 
 def search_least_squares(

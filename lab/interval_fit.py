@@ -11,7 +11,9 @@ from gpuplan.predict.intervals import FEATURES, IntervalModel
 
 from .quantiles import compute_nested_log_bounds
 
-RIDGE = 0.02  # weight of the squared slopes beside the mean loss of a residual: about one in fifty residuals
+RIDGES = (0.02, 0.005, 0.08)  # weights of the squared slopes beside the mean loss of a residual, to choose from
+OPTIONAL = ("depthwise", "before Pascal", "software age", "step size", "unmeasured stack")  # to choose from
+NEWTON_STEPS, NEWTON_END = 30, 1e-6
 LEAST_LOG = 0.01  # smallest absolute residual that counts: the noise of repeated measurements is 1 %
 
 # Widening for vendors without a published step in the fit, as a factor of the scale: an assumption, since no
@@ -39,35 +41,98 @@ def fit_interval_model(residuals: Sequence[FeaturedResidual]) -> IntervalModel:
 
     The scale minimizes the weighted negative log likelihood of a Laplace distribution, |r| / s + log s, with a
     ridge penalty on the slopes. A group with n residuals has the weight sqrt(n): between counting rows, where one
-    publisher of Keras steps decides, and counting publishers, where single rows do.
+    publisher of Keras steps decides, and counting publishers, where single rows do. The penalty and the features
+    among `OPTIONAL` are those with the highest likelihood of groups left out in turn among these residuals.
 
     Args:
         residuals: At least one, of two or more groups for a width that holds for another one.
     """
     import numpy as np
-    from scipy.optimize import minimize
 
-    counts = Counter(one.group for one in residuals)
-    weights = np.array([counts[one.group] ** -0.5 for one in residuals])
-    weights /= weights.sum()
-    design = np.array([[1.0, *(one.features[name] for name in FEATURES)] for one in residuals])
-    sizes = np.maximum(np.abs([one.log for one in residuals]), LEAST_LOG)
-
-    def loss(parameters: Any) -> tuple[float, Any]:
-        logs = design @ parameters
-        share = weights * sizes * np.exp(-logs)
-        penalty = np.concatenate([[0.0], 2.0 * RIDGE * parameters[1:]])
-        value = share.sum() + weights @ logs + RIDGE * (parameters[1:] ** 2).sum()
-        return float(value), design.T @ (weights - share) + penalty
-
-    start = np.zeros(design.shape[1])
-    start[0] = np.log(weights @ sizes)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    scale = _Scale(residuals)
+    found = scale.fit(scale.choose(), scale.weights)
     slopes = dict(zip(FEATURES, map(float, found[1:]), strict=True)) | {"other vendor": OTHER_VENDOR_LOG}
-    scaled = [one.log / scale for one, scale in zip(residuals, np.exp(design @ found), strict=True)]
+    scaled = [one.log / size for one, size in zip(residuals, np.exp(scale.design @ found), strict=True)]
+    counts = Counter(one.group for one in residuals)
     low, high = compute_nested_log_bounds(
         [float(one) for one in scaled],
         [one.group for one in residuals],
         similarity=[counts[one.group] ** 0.5 for one in residuals],
     )
     return IntervalModel(intercept=float(found[0]), slopes=slopes, low=low, high=high)
+
+
+class _Form(NamedTuple):
+    """What is chosen of a scale: the ridge penalty, and features without a slope."""
+
+    ridge: float
+    left_out: frozenset[str] = frozenset()
+
+
+class _Scale:
+    """Logarithm of the scale as a linear function of the features, and the data that it is fitted to."""
+
+    def __init__(self, residuals: Sequence[FeaturedResidual]) -> None:
+        import numpy as np
+
+        counts = Counter(one.group for one in residuals)
+        self.groups = np.array([one.group for one in residuals])
+        self.design = np.array([[1.0, *(one.features[name] for name in FEATURES)] for one in residuals])
+        self.weights = np.array([counts[one.group] ** -0.5 for one in residuals])
+        self._sizes = np.maximum(np.abs([one.log for one in residuals]), LEAST_LOG)
+
+    def choose(self) -> _Form:
+        """Return the form under which groups left out in turn are likeliest, one choice after another."""
+        chosen = _Form(RIDGES[0])
+        if not self.design[:, 1:].any() or len(set(self.groups)) < 2:
+            return chosen
+        least = self._compute_unseen_loss(chosen)
+        for ridge in RIDGES[1:]:
+            chosen, least = self._keep_better(chosen, least, chosen._replace(ridge=ridge))
+        for name in OPTIONAL:
+            chosen, least = self._keep_better(chosen, least, chosen._replace(left_out=chosen.left_out | {name}))
+        return chosen
+
+    def _keep_better(self, chosen: _Form, least: float, other: _Form) -> tuple[_Form, float]:
+        loss = self._compute_unseen_loss(other)
+        return (other, loss) if loss < least else (chosen, least)
+
+    def _compute_unseen_loss(self, form: _Form) -> float:
+        """Return the weighted negative log likelihood of each group by the scale of all others."""
+        import numpy as np
+
+        total = 0.0
+        for group in sorted(set(self.groups)):
+            own = self.groups == group
+            logs = self.design[own] @ self.fit(form, np.where(own, 0.0, self.weights))
+            total += float(self.weights[own] @ (self._sizes[own] * np.exp(-logs) + logs))
+        return total
+
+    def fit(self, form: _Form, weights: Any) -> Any:
+        """Return intercept and slopes for some weights of the residuals, by Newton's method with halved steps."""
+        import numpy as np
+
+        used = np.array([True, *(name not in form.left_out for name in FEATURES)])
+        design, weights = self.design[:, used], weights / weights.sum()
+        penalty = np.full(design.shape[1], 2.0 * form.ridge)
+        penalty[0] = 0.0
+
+        def loss(parameters: Any) -> float:
+            logs = design @ parameters
+            return float(weights @ (self._sizes * np.exp(-logs) + logs) + 0.5 * penalty @ parameters**2)
+
+        found = np.zeros(design.shape[1])
+        found[0] = np.log(weights @ self._sizes)
+        for _ in range(NEWTON_STEPS):
+            share = weights * self._sizes * np.exp(-(design @ found))
+            slope = design.T @ (weights - share) + penalty * found
+            step = -np.linalg.solve((design * share[:, None]).T @ design + np.diag(penalty), slope)
+            before = loss(found)
+            while loss(found + step) > before and np.abs(step).max() > NEWTON_END:
+                step = 0.5 * step
+            found = found + step
+            if np.abs(step).max() < NEWTON_END:
+                break
+        parameters = np.zeros(len(used))
+        parameters[used] = found
+        return parameters

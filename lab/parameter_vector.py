@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuplan.predict.coefficients import FittedCoefficients, era_sign, field_names
 
-from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, CoefficientGroup
+from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, CoefficientGroup, name_spread_class
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
@@ -83,23 +83,24 @@ class VectorLayout:
         own = self.first(group.name) + self.members[group.name].index(member) * width
         return range(own, own + width)
 
-    def parent_columns(self, sample: CoefficientKeys) -> list[int]:
-        """Return the column of the deviation of the member's parent for each coefficient; -1 if there is none."""
-        return [
-            column
-            for group in GROUPS
-            for column in self.parents_of(group, getattr(sample, group.name) if group.name else "")
-        ]
+    def ancestor_columns(self, sample: CoefficientKeys) -> tuple[list[int], list[int]]:
+        """Return the columns of the deviations of the member's parent and of its parent, by coefficient.
 
-    def parents_of(self, group: CoefficientGroup, member: str) -> list[int]:
-        """Return the column of each coefficient of a member's parent; -1 where there is none among the cases."""
-        parents = group.parents.get(member, {})
-        return [
-            self.columns_of(group, parents[name])[i]
-            if parents.get(name) in self.members.get(group.name, ())
-            else -1
-            for i, name in enumerate(group.ranges)
-        ]
+        They are -1 where there is none among the cases.
+        """
+        parents, grandparents = [], []
+        for group in GROUPS:
+            member = getattr(sample, group.name) if group.name else ""
+            for i, name in enumerate(group.ranges):
+                parent = group.find_parent(member, name)
+                parents.append(self.find_column(group, parent, i))
+                grandparents.append(self.find_column(group, group.find_parent(parent, name), i))
+        return parents, grandparents
+
+    def find_column(self, group: CoefficientGroup, member: str, i: int) -> int:
+        """Return the column of a member's deviation of its i-th coefficient; -1 without cases."""
+        known = member and member in self.members.get(group.name, ())
+        return self.columns_of(group, member)[i] if known else -1
 
 
 def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
@@ -108,7 +109,10 @@ def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
 
     logs = np.log(np.array(RANGES))
     spreads = [
-        group.spreads_log(member) for group in GROUPS if group.name for member in layout.members[group.name]
+        group.spreads_log(member, layout.members[group.name])
+        for group in GROUPS
+        if group.name
+        for member in layout.members[group.name]
     ]
     extra = layout.size - len(RANGES)
     start = np.concatenate([logs[:, 0], np.zeros(extra)])
@@ -122,6 +126,19 @@ def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
         start,
         np.concatenate([*(group.priors_log for group in GROUPS), list(ERA_SPREAD_LOG.values()), *spreads]),
     )
+
+
+def list_spread_classes(layout: VectorLayout) -> list[str]:
+    """Return the class of the prior spread of each column; "" where it is not chosen."""
+    means = ["" if group.name else name_spread_class(group, "", name) for group in GROUPS for name in group.ranges]
+    eras = [name_spread_class(GROUPS[0], "", name) for name in ERA_SPREAD_LOG]
+    members = [
+        name_spread_class(group, member, name)
+        for group in GROUPS
+        for member in layout.members.get(group.name, ())
+        for name in group.ranges
+    ]
+    return means + eras + members
 
 
 def compute_robust_scales(layout: VectorLayout) -> Any:
@@ -149,9 +166,9 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
         mean = logs[mean_at : mean_at + width]
         mean_at += width
         named = {"": _named(group.kind, np.exp(mean))}
-        for member in layout.members.get(group.name, ()):
-            parents = np.array(layout.parents_of(group, member))
-            own = mean + logs[list(layout.columns_of(group, member))] + np.where(parents >= 0, logs[parents], 0.0)
+        members = layout.members.get(group.name, ())
+        for member in (*members, *_list_relatives(group, members)):
+            own = mean + _add_deviations(logs, layout, group, member)
             if group.name == "generation":
                 own = own + gains * era_sign(layout.years[member])
             named[member] = _named(group.kind, np.exp(own))
@@ -159,6 +176,27 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
     generations, shared, stacks, hosts = found
     era = {name: float(f"{gain:.6g}") for name, gain in zip(ERA_SPREAD_LOG, gains, strict=True)}
     return FittedCoefficients(generations=generations, era=era, shared=shared, stacks=stacks, hosts=hosts)
+
+
+def _list_relatives(group: CoefficientGroup, members: Sequence[str]) -> list[str]:
+    """Return the stacks without cases that lie around others, whose coefficients they take."""
+    trained = [one for one in members if not one.endswith(" infer")]
+    found = {*group.parents, *(f"{one} infer" for one in trained)} if group.name == "stack" else set()
+    return sorted(found - {*members})
+
+
+def _add_deviations(logs: Any, layout: VectorLayout, group: CoefficientGroup, member: str) -> Any:
+    """Return what a member has on top of the mean, array of [coefficients]; one without cases has its parents'."""
+    import numpy as np
+
+    total = np.zeros(len(group.ranges))
+    for i, name in enumerate(group.ranges):
+        one = member
+        while one:
+            column = layout.find_column(group, one, i)
+            total[i] += logs[column] if column >= 0 else 0.0
+            one = group.find_parent(one, name)
+    return total
 
 
 def _named(kind: Any, values: Any) -> Any:

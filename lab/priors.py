@@ -7,7 +7,7 @@ orders of magnitude. The data decides within the bounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuplan.predict.coefficients import (
@@ -41,6 +41,7 @@ class CoefficientGroup:
             counts linearly, so that it does not move the mean. In all others it counts squared.
         parents: Member -> coefficient -> the member around which its own lies, where that is not the mean.
         own_log: Member -> coefficient -> prior spread of this member, where it differs from the others'.
+        tied_log: Coefficient -> prior spread of inference around training by the same software, if fitted.
     """
 
     name: str
@@ -54,15 +55,29 @@ class CoefficientGroup:
     odd: frozenset[str] = frozenset()
     parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own_log: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tied_log: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def priors_log(self) -> list[float]:
         """Prior spread of the mean, by coefficient in order."""
         return [self.surer_log.get(name, PRIOR_LOG) for name in self.ranges]
 
-    def spreads_log(self, member: str) -> list[float]:
-        """Return the prior spread of a member, by coefficient in order."""
-        spreads = {**self.closer_log, **self.own_log.get(member, {})}
+    def find_parent(self, member: str, name: str) -> str:
+        """Return the member around which another one's coefficient lies; "" for the mean."""
+        trained = member.removesuffix(" infer")
+        if name in self.tied_log and trained != member and member not in self.parents:
+            return trained
+        return self.parents.get(member, {}).get(name, "")
+
+    def spreads_log(self, member: str, members: Sequence[str]) -> list[float]:
+        """Return the prior spread of a member, by coefficient in order.
+
+        Args:
+            member: One of the members.
+            members: All that are fitted.
+        """
+        is_tied = member not in self.parents and member.removesuffix(" infer") in {*members} - {member}
+        spreads = {**self.closer_log, **(self.tied_log if is_tied else {}), **self.own_log.get(member, {})}
         return [spreads.get(name, self.spread_log) for name in self.ranges]
 
     @property
@@ -137,12 +152,19 @@ GROUPS = (
         {"launch": 0.7},
         # Factors relative to the mean of all stacks, which is therefore 1.
         surer_log=dict.fromkeys(("contraction", "tensor", "stream", "launch"), 0.01),
-        # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it.
+        # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it,
+        # and its compiler leaves convolutions and products to the libraries.
         parents={
             "xla": {"tensor": "tensorflow2 keras"},
             KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), "pytorch eager"),
+            "inductor infer": dict.fromkeys(("contraction", "tensor"), "pytorch eager infer"),
         },
-        own_log={"xla": {"tensor": 0.1}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1)},
+        own_log={
+            "xla": {"tensor": 0.1}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
+            "inductor infer": dict.fromkeys(("contraction", "tensor"), 0.1),
+        },
+        # A forward pass runs the same kernels whether a backward pass follows or not.
+        tied_log=dict.fromkeys(field_names(StackCoefficients), 0.1),
     ),
     CoefficientGroup(
         "host",
@@ -155,6 +177,7 @@ GROUPS = (
         # Keras takes time beside that PyTorch's modules do not: for metrics, and in Python for each variable.
         parents={KERAS_TORCH: dict.fromkeys(field_names(HostCoefficients), "pytorch eager")},
         own_log={KERAS_TORCH: {"fixed_s": 1.0}},
+        tied_log={"dispatch_s": 0.2},
     ),
 )  # fmt: skip
 
@@ -171,3 +194,25 @@ ERA_SPREAD_LOG = (
     | dict.fromkeys(("conv_tensor", "dot_tensor", "dot"), 0.02)
 )
 NEVER_RISING = ("launch_s", "step_latency_s")  # clocks and schedulers do not get slower with the years
+
+# Spreads that are chosen for each fit by cross-validation of its rows (`spread_choice.py`), as factors of those
+# above: group of coefficients -> coefficient -> class. A member with a spread of its own is a class of its own.
+CHOSEN: Mapping[str, Mapping[str, str]] = {
+    "generation": {
+        **dict.fromkeys(("conv", "conv_wgrad", "conv_tensor", "dot", "dot_tensor", "winograd_gain"), "products"),
+        **dict.fromkeys(("depthwise", "depthwise_wgrad", "atomics"), "depthwise"),
+        **dict.fromkeys(("stream", "pool", "irregular"), "streams"),
+        "step_latency_s": "latency",
+    },
+    "": {"serial": "serial"},
+    "stack": dict.fromkeys(field_names(StackCoefficients), "stack"),
+    "host": dict.fromkeys(field_names(HostCoefficients), "host"),
+}
+
+
+def name_spread_class(group: CoefficientGroup, member: str, name: str) -> str:
+    """Return the class of a member's prior spread of a coefficient; "" if it is not chosen."""
+    found = CHOSEN[group.name].get(name, "")
+    if found and name in group.own_log.get(member, {}):
+        return f"{found} {member}"
+    return f"{found} infer" if found and group.find_parent(member, name) else found

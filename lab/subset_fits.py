@@ -31,17 +31,19 @@ class SubsetFitter:
 
     Args:
         samples: All samples.
+        groups: Of each sample, by which a fit chooses spreads, see `fit`; may be empty.
     """
 
-    def __init__(self, samples: Sequence[FitSample]) -> None:
+    def __init__(self, samples: Sequence[FitSample], groups: Sequence[str] = ()) -> None:
         self._samples = samples
+        self._groups = groups
 
     @cached_property
     def _log_steps(self) -> LogSteps:
         return compile_log_step(self._samples)
 
-    def fit(self, rows: Sequence[int]) -> FittedCoefficients:
-        """Fit all coefficients on some samples.
+    def fit(self, rows: Sequence[int]) -> tuple[FittedCoefficients, dict[str, float]]:
+        """Fit all coefficients on some samples, see `fit`.
 
         Args:
             rows: Positions of the samples.
@@ -56,26 +58,34 @@ class SubsetFitter:
             values, slopes = self._log_steps(whole)
             return values[chosen], slopes[:, chosen]
 
-        return fit([self._samples[row] for row in rows], log_steps=of_chosen)
+        groups = [self._groups[row] for row in rows] if self._groups else ()
+        return fit([self._samples[row] for row in rows], log_steps=of_chosen, groups=groups)
 
 
 def fit_subsets(
-    samples: Sequence[FitSample], subsets: Mapping[str, Sequence[int]], *, progress: Progress
-) -> dict[str, FittedCoefficients]:
-    """Return the fit of each subset by name; many samples are fitted in as many processes as there are cores.
+    samples: Sequence[FitSample],
+    subsets: Mapping[str, Sequence[int]],
+    *,
+    groups: Sequence[str] = (),
+    progress: Progress,
+) -> dict[str, tuple[FittedCoefficients, dict[str, float]]]:
+    """Return the fit of each subset and the factors of its spreads, by name.
+
+    Many samples are fitted in as many processes as there are cores.
 
     Args:
         samples: All samples.
         subsets: Positions of the samples of each subset.
+        groups: Of each sample, by which each fit chooses spreads; may be empty.
         progress: Callback with what was fitted.
     """
     if sum(map(len, subsets.values())) < FEWEST_FOR_PROCESSES:
-        fitter, found = SubsetFitter(samples), {}
+        fitter, found = SubsetFitter(samples, groups), {}
         for name, rows in subsets.items():
             progress(name)
             found[name] = fitter.fit(rows)
         return found
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _start_process, (samples,)) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _start_process, (samples, groups)) as pool:
         with restore_environment():
             os.environ.update(ONE_THREAD)  # processes start with the first calls, and inherit it
             futures = {pool.submit(_fit_in_process, rows): name for name, rows in subsets.items()}
@@ -91,9 +101,9 @@ def fit_subsets(
 _of_process: list[SubsetFitter] = []
 
 
-def _start_process(samples: Sequence[FitSample]) -> None:
-    _of_process[:] = [SubsetFitter(samples)]
+def _start_process(samples: Sequence[FitSample], groups: Sequence[str]) -> None:
+    _of_process[:] = [SubsetFitter(samples, groups)]
 
 
-def _fit_in_process(rows: Sequence[int]) -> FittedCoefficients:
+def _fit_in_process(rows: Sequence[int]) -> tuple[FittedCoefficients, dict[str, float]]:
     return _of_process[0].fit(rows)

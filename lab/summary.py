@@ -99,6 +99,11 @@ someone new, *the chip* what to expect on a new accelerator. An error is |predic
 errors are below the *median*; the bar of the figure ends where 90 % of them are. The share *in the 80 % interval*
 should be 80 %: a lower one means too narrow intervals, a higher one too wide. The *best simple rule* (the diamond)
 is the smallest median error of scaling by peak FLOP/s, by memory bandwidth, by both, or by the number of devices.
+
+What is hidden takes no part in the choice of prior spreads and of interval features: each fit chooses them by
+leaving groups out of the rows that it has ([how](model.md#4-what-is-fitted)). Rules of single kernels were not
+chosen so: some were found in the very kernels of Keras 3 whose steps are reported, so that its
+figures are optimistic.
 """
 
 

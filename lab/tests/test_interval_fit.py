@@ -29,3 +29,18 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
 
     assert ratio == pytest.approx(3.0, rel=0.35)
     assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)
+
+
+def test_a_feature_that_does_not_help_on_unseen_groups_has_no_slope() -> None:
+    """Steps before Pascal are harder in one publisher and easier in another: no rule for a third."""
+    rng = random.Random(2)
+    old = compute_features(
+        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
+        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2014, is_chip_measured=True,
+    )  # fmt: skip
+    rows = [
+        FeaturedResidual(rng.gauss(0.0, size), f"publisher {i % 4}", features)
+        for i in range(200)
+        for size, features in ((0.1, {**old, "before Pascal": 0.0}), (0.1 * 8.0 ** (i % 2 - 0.5), old))
+    ]
+    assert fit_interval_model(rows).slopes["before Pascal"] == 0.0

@@ -60,7 +60,7 @@ def test_the_loop_of_keras_on_pytorch_adds_to_its_step() -> None:
 
 
 def test_the_packaged_rates_tell_training_from_inference() -> None:
-    """Each class of stacks and of hosts is there for both; no call of a program of XLA was measured."""
+    """Each class of stacks and of hosts is there for both; no call of Keras was measured on XLA or TensorFlow."""
     coefficients = load_coefficients()
     for stack in ("keras", "eager", "tuned"):
         assert coefficients.hosts[stack] != coefficients.hosts[f"{stack} infer"]
@@ -68,7 +68,7 @@ def test_the_packaged_rates_tell_training_from_inference() -> None:
             step, call = (name_user_stack(stack, mode=mode, compiled=compiled) for mode in ("train", "infer"))
             mean = coefficients.stacks[""]  # of a stack that was measured in one mode only
             alike = coefficients.stacks.get(step, mean) == coefficients.stacks.get(call, mean)
-            assert alike is (step == "xla")
+            assert alike is (step in ("xla", "tensorflow2 keras"))
 
 
 @pytest.fixture(scope="module")

@@ -51,5 +51,30 @@ def test_keras_on_pytorch_lies_around_pytorch() -> None:
         found = unpack_coefficients(logs, layout).stacks
 
         assert found[KERAS_TORCH].stream == pytest.approx(math.exp(expected), rel=1e-5)
-        columns = [column for column in layout.parent_columns(own) if column >= 0]
-        assert len(columns) == (7 if parent in cases else 0)
+        parents, grandparents = layout.ancestor_columns(own)
+        assert sum(column >= 0 for column in parents) == (7 if parent in cases else 0)
+        assert max(grandparents) == -1
+
+
+def test_inference_has_the_rates_of_training_with_the_same_software() -> None:
+    """Logs of 0.3 and 0.1 make exp(0.4), without calls in the fit exp(0.3); Inductor's as its libraries'."""
+    stacks = next(group for group in GROUPS if group.name == "stack")
+    step, call = (Run("Volta", 2017, name, name) for name in ("pytorch eager", "pytorch eager infer"))
+    for cases, expected in (((step, call), 0.4), ((step,), 0.3)):
+        layout = VectorLayout.of(cases)
+        logs = np.zeros(layout.size)
+        for case, log in zip(cases, (0.3, 0.1), strict=False):
+            logs[list(layout.columns_of(stacks, case.stack))] = log
+        found = unpack_coefficients(logs, layout).stacks
+
+        assert found["pytorch eager infer"].stream == pytest.approx(math.exp(expected), rel=1e-5)
+        assert found["inductor infer"].tensor == pytest.approx(math.exp(expected), rel=1e-5)
+        assert found["inductor infer"].stream == 1.0, "it fuses kernels of its own"
+
+
+def test_a_tie_is_closer_only_where_there_is_something_to_tie_to() -> None:
+    """Calls lie within 0.1 of steps by the same software, as the table says, and 0.25 of the mean without."""
+    stacks = next(group for group in GROUPS if group.name == "stack")
+    assert stacks.spreads_log("caffe infer", ("caffe", "caffe infer")) == [0.1] * 4
+    assert stacks.spreads_log("caffe infer", ("caffe infer",)) == stacks.spreads_log("caffe", ("caffe",))
+    assert stacks.spreads_log("caffe", ("caffe",)) == [0.25, 0.25, 0.25, 0.7]
