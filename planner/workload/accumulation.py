@@ -10,7 +10,7 @@ from .ops import Op, OpKind, build_unfused_op
 
 
 def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
-    """Return one of the passes [-] between two updates: its gradients are added to sums, and the update is shared.
+    """Return one of the `passes` [-] between updates: its gradients are added to sums, and the update is shared.
 
     A Keras optimizer keeps one sum for each trained variable (keras/src/optimizers/base_optimizer.py, Keras 3.15).
     `workload` is the step of a pass, with an update or its share of one; `has_sums`: its memory has the sums.

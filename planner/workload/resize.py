@@ -123,9 +123,7 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
 
     def scale_parts(part: Step) -> Step:
         sizes = {name: getattr(part.memory, name) for name in PER_BATCH}
-        memory: dict[str, Any] = {
-            name: None if size is None else round(share * size) for name, size in sizes.items()
-        }
+        memory: dict[str, Any] = {name: size and round(share * size) for name, size in sizes.items()}
         return replace(part, ops=tuple(map(scale, part.ops)), memory=replace(part.memory, **memory))
 
     fused = workload.fused_attention

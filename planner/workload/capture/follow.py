@@ -199,7 +199,7 @@ def follow_one_fit(
 ) -> NoReturn:
     """Run a script until the training call after `fit_call` others; CaptureError if it ended before.
 
-    `use` takes its model and arguments, and must end the process or raise; `loop` times a loop of its own.
+    `use` takes its model and arguments, and must end the process or raise; `loop` times the script's own.
     """
     calls = StandIns(own=path.parent, folder=folder, use=use, fit_call=fit_call)
     if loop is not None:

@@ -187,11 +187,9 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
 
 
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
+    batches = ("--batch-size", options.batch_size, workload.batch_size)
     precision = options.precision and get_keras_policy(options.precision)
-    for flag, asked, traced in (
-        ("--batch-size", options.batch_size, workload.batch_size),
-        ("--precision", precision, get_keras_policy(workload.precision)),
-    ):
+    for flag, asked, traced in (batches, ("--precision", precision, get_keras_policy(workload.precision))):
         if asked not in (None, traced):
             raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=TRACE_AGAIN)
     if options.remat:

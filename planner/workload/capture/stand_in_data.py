@@ -58,9 +58,8 @@ class StandInData:
             if library == "keras":
                 module, words = f"datasets.{name}", range(1, (data.fields[0].bound or 0) + 1)
                 _stand_in_for(module, "load_data", partial(self._build_keras_data, name, data))
-                _stand_in_for(
-                    module, "get_word_index", partial(lambda words, _: {f"w{n}": n for n in words}, words)
-                )
+                index = partial(lambda words, _: {f"w{n}": n for n in words}, words)
+                _stand_in_for(module, "get_word_index", index)
         for module in ("utils.file_utils", "utils"):
             _stand_in_for(module, "get_file", lambda given: self._write_file(**given))
         utils, image = "keras.src.utils.dataset_utils", "keras.src.legacy.preprocessing.image"
