@@ -23,10 +23,9 @@ REAL = (
 WHOLE = ("m", "n", "k", "batch")
 GROWING = [PLACES[name] for name in REAL if name != "count"]
 DIMENSIONS = [PLACES[name] for name in ("batch", "m", "k", "n")]
-SAME = (
-    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
-)  # fmt: skip
-_get_same = attrgetter(*SAME)
+_get_same = attrgetter(
+    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group"
+)
 _get_alike = attrgetter("mode", "precision", "compiled", "parameters", "trainable_parameters")
 PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size, as bytes do
 PER_BATCH = (

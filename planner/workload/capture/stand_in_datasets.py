@@ -216,9 +216,8 @@ def _describe(data: PublicData) -> SimpleNamespace:
             names = list(map(str, range(field.bound)))
             vars(features[field.name]).update(num_classes=field.bound, names=names, int2str=lambda n: str(int(n)))
     keys = tuple(field.name for field in data.fields[:2])
-    return SimpleNamespace(
-        name=data.names[0], features=features, splits=_Splits(data), supervised_keys=keys if keys[1:] else None
-    )
+    supervised = keys if keys[1:] else None
+    return SimpleNamespace(name=data.names[0], features=features, splits=_Splits(data), supervised_keys=supervised)
 
 
 def _build_splits(data: PublicData, split: Any, build: Callable[[int], Any]) -> Any:
