@@ -84,7 +84,7 @@ class _Measurement:
 
     def __init__(self, parent: Parent, trace: Trace | None) -> None:
         self._parent, self._request, self._trace = parent, parent.request, trace
-        self._options = WorkloadOptions.from_json(self._request["options"])
+        self._options = WorkloadOptions(**self._request["options"])
         self._meter = Meter(MeasurementRules(**self._request["rules"]))  # of a loop of the script's own
         self._loop_s = 0.0
         self._facts: dict[str, Any] = {}  # on the preparation

@@ -10,14 +10,10 @@ from .ops import Op, OpKind, build_unfused_op
 
 
 def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
-    """Return one of the passes between two updates: its gradients are added to sums, and the update is shared.
+    """Return one of the `passes` [-] between updates: its gradients are added to sums, and the update is shared.
 
-    `gradient_accumulation_steps` of a Keras optimizer keeps one sum for each trained variable beside its other
-    variables, adds the gradients of every pass to it, and updates once in so many passes
-    (keras/src/optimizers/base_optimizer.py, Keras 3.15). All passes together take `passes` times as long.
-
-    `workload` is the step at the batch size of a pass, with an update or its share of one; `passes` those for each
-    update [-]. `has_sums`: the memory of the optimizer contains the sums.
+    A Keras optimizer keeps one sum for each trained variable (keras/src/optimizers/base_optimizer.py, Keras 3.15).
+    `workload` is the step of a pass, with an update or its share of one; `has_sums`: its memory has the sums.
     """
     if passes == 1:
         return workload

@@ -17,8 +17,7 @@ LAST_TRACE = "GPUPLAN_LAST_TRACE"  # where no other backend is tried any more
 def find_keras_default() -> str | None:
     """Return the backend that Keras takes where nothing sets `KERAS_BACKEND`; None for JAX.
 
-    It is the one of `keras.json` in `KERAS_HOME`, by default `~/.keras`, and TensorFlow without that file; JAX if
-    that backend is not installed, since it is always there beside gpuplan.
+    It is the one of `keras.json` in `KERAS_HOME` (`~/.keras`), TensorFlow without it, and JAX if that is missing.
     """
     folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:

@@ -25,9 +25,7 @@ _ASIDE = re.compile(
     r"^in user code:|^ *File \".*\", line \d+.*\n.*$|\n\s*Arguments received by [\s\S]*|^ *See (the|https?:).*$",
     re.MULTILINE,
 )
-_INSTALLED = tuple(
-    os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), str(Path(__file__).parents[1]))
-)
+_INSTALLED = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(Path(__file__).parents[1], ""))
 # Of what a backend influences: an error that passed through neither is the same on all.
 _OF_BACKEND = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("keras", "jax"))
 # TensorFlow re-raises JAX's error on reading a tracer from its text, which JAX's error class does not support.
@@ -41,10 +39,7 @@ class CaptureError(GpuplanError):
 
 
 class BackendError(CaptureError):
-    """The user's code cannot be traced on this Keras backend: it may be on `backend`, None for any other.
-
-    `reached` tells whether a `fit()` before was traced.
-    """
+    """The code may be traced on another backend, None for any; `reached` if a `fit()` before was traced."""
 
     def __init__(
         self, message: str, *, hint: str | None = None, backend: str | None, reached: bool = False
@@ -65,10 +60,6 @@ def to_one_line(text: object) -> str:
     """Return a message as one line of bounded length: how it begins, and its last words, which hold the cause.
 
     Codes of a terminal are left out, and so are a traceback, what a layer was called with, and pages to read.
-
-    Example:
-        >>> to_one_line("in user code:\\n\\n  File \\"a.py\\", line 7, in f\\n    g()\\n\\n  TypeError: no x")
-        'TypeError: no x'
     """
     told = _ASIDE.sub("", _TERMINAL_CODES.sub("", str(text)))
     flat = " ".join(told.split())
@@ -91,10 +82,7 @@ def name_place(file: str, line: int) -> str:
 
 
 def list_own_frames(start: BaseException | FrameType, folders: Sequence[str]) -> list[tuple[FrameType, int]]:
-    """Return the frames in the user's own files, with their lines, the outermost first.
-
-    Of an exception, those that it went through; of a frame, those that led to it.
-    """
+    """Return frames in the user's files, with their lines: of an exception, or those that led to a frame."""
     if isinstance(start, BaseException):
         walked = list(traceback.walk_tb(start.__traceback__))
     else:
@@ -103,7 +91,7 @@ def list_own_frames(start: BaseException | FrameType, folders: Sequence[str]) ->
 
 
 def find_own_places(start: BaseException | FrameType, folders: Sequence[str]) -> list[tuple[str, int]]:
-    """Return file and line of the frames in the user's own files, as for `list_own_frames`."""
+    """Return file and line of the frames in the user's own files, the outermost first."""
     return [(frame.f_code.co_filename, line) for frame, line in list_own_frames(start, folders)]
 
 
@@ -122,10 +110,7 @@ def is_own_file(filename: str, folder: str) -> bool:
 
 
 def build_user_code_error(error: BaseException, *, name: str, doing: str, folders: Sequence[str]) -> CaptureError:
-    """Convert an exception of the user's code, whose files are in `folders`, to a one-line error with a hint.
-
-    `doing` is how far the code of the reference `name` came (`failed before fit()`).
-    """
+    """Convert an exception of the user's code of a reference to an error; `doing`: `failed before fit()`."""
     line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]
     backend = _find_required_backend(error, folders)
@@ -133,11 +118,9 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         if isinstance(error, ModuleNotFoundError):
             way = f"`pip install 'gpuplan[{backend}]'`{suggest_function(script)} without it"
             return CaptureError(f"{where}: needs `{error.name}`, which is not installed", hint=way)
-        return BackendError(
-            f"{where}: needs the {backend} backend: {to_one_line(error)}",
-            hint="write that part with `keras.ops`, which runs on every backend, or as a Keras layer",
-            backend=backend,
-        )
+        message = f"{where}: needs the {backend} backend: {to_one_line(error)}"
+        hint = "write that part with `keras.ops`, which runs on every backend, or as a Keras layer"
+        return BackendError(message, hint=hint, backend=backend)
     if isinstance(error, SyntaxError):
         at = f" ({os.path.basename(error.filename)}, line {error.lineno})" if error.filename else ""
         message, hint = f"{where}: syntax error: {error.msg}{at}", "correct the syntax error, then run again"
@@ -160,10 +143,8 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
 
 def is_raised_by_user(error: BaseException) -> bool:
     """Return whether a `raise` of the user's own code made an error: so it does on every backend."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        bool(frames) and is_own_file(frames[-1].filename, os.sep) and (frames[-1].line or "").startswith("raise ")
-    )
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return any(is_own_file(one.filename, os.sep) and (one.line or "").startswith("raise ") for one in last)
 
 
 def _is_of_surroundings(error: BaseException | None) -> bool:

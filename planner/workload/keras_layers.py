@@ -12,14 +12,11 @@ def iterate_layers(model: Any) -> Iterator[Any]:
     """Yield the layers of a model without its inputs; models inside a model are not layers, theirs follow."""
     import keras
 
-    nested = []
-    for layer in model._flatten_layers(include_self=False, recursive=False):
-        if isinstance(layer, keras.Model):
-            nested.append(layer)
-        elif not isinstance(layer, keras.layers.InputLayer):
-            yield layer
-    for inner in nested:
-        yield from iterate_layers(inner)
+    layers = list(model._flatten_layers(include_self=False, recursive=False))
+    yield from (one for one in layers if not isinstance(one, keras.Model | keras.layers.InputLayer))
+    for inner in layers:
+        if isinstance(inner, keras.Model):
+            yield from iterate_layers(inner)
 
 
 def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:

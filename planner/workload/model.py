@@ -47,11 +47,10 @@ class Memory(Frozen):
     """Device memory of one step by part [bytes].
 
     ``activation_bytes`` is the peak of everything live in addition to the other parts, from the liveness of
-    the traced step (fused chains store nothing in between), at the workload's batch size; memory traffic is
-    computed with it. The others are the same peak in the modes that decide whether a step fits: compiled
-    by XLA (costly functions are kept for the backward pass, the gradient of pooling needs a workspace), for a
-    GPU and for a TPU, kernel by kernel, and with recomputation; None for workloads traced before they were
-    introduced.
+    the traced step (fused chains store nothing in between); memory traffic is computed with it. The others are
+    the same peak in the modes that decide whether a step fits: compiled by XLA (costly functions are kept for the
+    backward pass, the gradient of pooling needs a workspace), kernel by kernel, and with recomputation; None for
+    workloads traced before they were introduced.
     """
 
     parameter_bytes: int
@@ -67,10 +66,9 @@ class Memory(Frozen):
     waiting_gradient_bytes: int | None = None  # in a step compiled by XLA; None: all
 
     def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
-        """Return the peak memory besides variables, gradients and the batch [bytes].
+        """Return the peak memory besides variables, gradients and the batch [bytes], as one XLA program or not.
 
-        `compiled`: the step is one XLA program, not run kernel by kernel; `recompute`: its backward pass
-        recomputes everything but matrix products (`keras.RematScope`).
+        `recompute`: the backward pass recomputes everything but matrix products (`keras.RematScope`).
         """
         if recompute and self.recomputed_activation_bytes is not None:
             return self.recomputed_activation_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -60,11 +60,7 @@ class ScriptOptions(Frozen):
 
 
 class WorkloadOptions(Frozen):
-    """Options for a run; None stands for the setting of the model or script.
-
-    Raises:
-        UsageError: A count that is not positive or too large, both epochs and steps, or an unknown word.
-    """
+    """Options for a run; None stands for the setting of the model or script. UsageError for what cannot be."""
 
     batch_size: int | None = None  # samples per device and step [-]
     samples: int | None = None  # samples per epoch, or samples to predict [-]
@@ -91,14 +87,11 @@ class WorkloadOptions(Frozen):
             if value is not None:
                 require_count(value, what=f"--{name.replace('_', '-')}", most=most)
         if self.epochs is not None and self.steps is not None:
-            raise UsageError(
-                "`--epochs` and `--steps` both set the length of the run", hint="give only one of them"
-            )
+            message = "`--epochs` and `--steps` both set the length of the run"
+            raise UsageError(message, hint="give only one of them")
         if self.tokens is not None and (self.samples or self.epochs or self.steps):
-            raise UsageError(
-                "`--tokens` is the length of the run, as `--samples`, `--epochs` and `--steps` are",
-                hint="give `--tokens` alone",
-            )
+            message = "`--tokens` is the length of the run, as `--samples`, `--epochs` and `--steps` are"
+            raise UsageError(message, hint="give `--tokens` alone")
         if self.precision is not None:
             vars(self)["precision"] = parse_precision(self.precision)
         if self.mode not in ("train", "infer"):
@@ -119,11 +112,6 @@ class WorkloadOptions(Frozen):
     def with_callback(self, tell: Callable[[str], None]) -> WorkloadOptions:
         """Return the options with a function that is told where the user's code is."""
         return replace(self, script=replace(self.script, tell=tell))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> WorkloadOptions:
-        """Parse the output of `to_json`."""
-        return WorkloadOptions(**data)
 
 
 def parse_precision(name: str) -> str:
@@ -146,11 +134,7 @@ def get_keras_policy(precision: str) -> str:
 
 
 def count_tokens(number: float | None) -> int | None:
-    """Return a number of tokens as a whole number; None if none was given.
-
-    Raises:
-        UsageError: A number that is not positive or too large.
-    """
+    """Return tokens as a whole number, None if none were given; UsageError if not positive or too large."""
     if number is None:
         return None
     require_positive(number, what="--tokens", example="1e9", most=MAX_TOKENS)
@@ -161,14 +145,8 @@ def compute_run_steps(*, samples: int | None, batch_size: int, epochs: int | Non
     """Return the optimizer steps of a run [-]: ceil(samples / batch_size) × epochs; None if unknown.
 
     A smaller last batch of an epoch counts as a step, as in `fit()`.
-
-    Example:
-        >>> compute_run_steps(samples=60_000, batch_size=128, epochs=10)
-        4690
     """
-    if samples is None or epochs is None:
-        return None
-    return math.ceil(samples / batch_size) * epochs
+    return None if samples is None or epochs is None else math.ceil(samples / batch_size) * epochs
 
 
 def format_typed_duration(duration_s: float) -> str:

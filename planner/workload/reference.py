@@ -85,10 +85,8 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     suffix = Path(body).suffix.lower()
     if suffix in SUFFIXES:
         if arguments:
-            raise UsageError(
-                f"`{text}`: arguments after `?` belong to functions and applications, not to files",
-                hint="pass a script's own arguments after `--`",
-            )
+            message = f"`{text}`: arguments after `?` belong to functions and applications, not to files"
+            raise UsageError(message, hint="pass a script's own arguments after `--`")
         return Reference(text=text, kind=SUFFIXES[suffix], path=_find_file(body, base=base))
     if suffix in read_keras_names()["foreign"] or "/" in body or "\\" in body or (base / body).exists():
         raise _refuse_file(body, suffix, base=base)
@@ -103,9 +101,8 @@ def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
         if not equals or not key.isidentifier():
-            raise UsageError(
-                f"cannot read `{part}` in `{text}`", hint="arguments after `?` are `name=value`, joined by `&`"
-            )
+            hint = "arguments after `?` are `name=value`, joined by `&`"
+            raise UsageError(f"cannot read `{part}` in `{text}`", hint=hint)
         try:
             arguments[key] = json.loads(value)
         except ValueError:
@@ -152,10 +149,8 @@ def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
         return UsageError(f"unknown model `{body}`", hint=_suggest(similar))
     _find_file(body, base=base)
     if content := read_keras_names()["foreign"].get(suffix):
-        return UsageError(
-            f"`{body}` holds {content}; gpuplan needs the Keras code",
-            hint="name the function that builds it, as in `models.py:build`",
-        )
+        hint = "name the function that builds it, as in `models.py:build`"
+        return UsageError(f"`{body}` holds {content}; gpuplan needs the Keras code", hint=hint)
     return UsageError(f"`{body}` is no file that gpuplan reads", hint=f"give {FORMS}")
 
 
@@ -223,8 +218,6 @@ def list_similar_models(name: str) -> list[str]:
     close = difflib.get_close_matches(key, known, n=3, cutoff=_CLOSE)
     if not close and re.fullmatch(r"\d+[bm]", key):
         close = sorted((one for one in known if re.search(rf"(?<!\d){key}$", one)), key=len)[:3]
-    found = [
-        f"{model}?sequence_length=512" if _TAKES_TEXT.match(model) else model
-        for model in map(known.__getitem__, close)
-    ]
+    models = [known[one] for one in close]
+    found = [f"{one}?sequence_length=512" if _TAKES_TEXT.match(one) else one for one in models]
     return found[:2] if found and ":" in found[0] else found

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
-from .model import Collective, DividedStep, Memory, Step, Workload
+from .model import DividedStep, Step, Workload
 from .ops import PLACES, Op, build_op, change_op, get_values
 from .options import compute_run_steps
 
@@ -23,12 +23,11 @@ REAL = (
 WHOLE = ("m", "n", "k", "batch")
 GROWING = [PLACES[name] for name in REAL if name != "count"]
 DIMENSIONS = [PLACES[name] for name in ("batch", "m", "k", "n")]
-SAME = (
-    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
-)  # fmt: skip
-_get_same = attrgetter(*SAME)
+_get_same = attrgetter(
+    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group"
+)
 _get_alike = attrgetter("mode", "precision", "compiled", "parameters", "trainable_parameters")
-PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size
+PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size, as bytes do
 PER_BATCH = (
     "input_bytes", "activation_bytes", "compiled_activation_bytes", "eager_activation_bytes",
     "recomputed_activation_bytes", "tpu_activation_bytes",
@@ -76,14 +75,16 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
 
 def _interpolate_parts(one: Any, other: Any, line: Line) -> dict[str, Any]:
     """Return the parts of a step that depend on the batch size, between those of two steps."""
-    parts = [part.name for part in fields(one) if part.name in PARTS]
+    parts = [part.name for part in fields(one) if part.name in PARTS or part.name.endswith("_bytes")]
     return {name: _interpolate(getattr(one, name), getattr(other, name), line) for name in parts}
 
 
 def _interpolate(one: Any, other: Any, line: Line) -> Any:
     """Return a part of a step between those of two; the first where one of them has no such part."""
     if one is None or other is None:
-        return one
+        return None if isinstance(one, int) else one
+    if isinstance(one, int | float):
+        return round(line(one, other))
     if isinstance(one, tuple):
         return tuple(_interpolate(a, b, line) for a, b in zip(one, other, strict=True))
     if isinstance(one, Op):
@@ -92,12 +93,6 @@ def _interpolate(one: Any, other: Any, line: Line) -> Any:
             name: line(x, y) if name in REAL else max(1, round(line(x, y))) for name, x, y in sizes if x != y
         }
         return change_op(one, changed) if changed else one
-    if isinstance(one, Memory):
-        parts = [(part.name, getattr(one, part.name), getattr(other, part.name)) for part in fields(Memory)]
-        memory: dict[str, Any] = {name: None if None in (x, y) else round(line(x, y)) for name, x, y in parts}
-        return Memory(**memory)
-    if isinstance(one, Collective):
-        return replace(one, message_bytes=round(line(one.message_bytes, other.message_bytes)))
     return replace(one, **_interpolate_parts(one, other, line))
 
 
@@ -109,10 +104,6 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
 
     Weights that a step reads are counted in proportion too, so that a small batch comes out too fast where they
     are most of the traffic. Of a product, the dimension that is a multiple of the batch is scaled.
-
-    Args:
-        workload: One phase, as traced.
-        batch_size: Samples per device and step [-].
     """
     share = batch_size / workload.batch_size
 
@@ -131,9 +122,7 @@ def scale_workload(workload: Workload, batch_size: int) -> Workload:
 
     def scale_parts(part: Step) -> Step:
         sizes = {name: getattr(part.memory, name) for name in PER_BATCH}
-        memory: dict[str, Any] = {
-            name: None if size is None else round(share * size) for name, size in sizes.items()
-        }
+        memory: dict[str, Any] = {name: size and round(share * size) for name, size in sizes.items()}
         return replace(part, ops=tuple(map(scale, part.ops)), memory=replace(part.memory, **memory))
 
     fused = workload.fused_attention

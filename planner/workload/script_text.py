@@ -65,8 +65,7 @@ _BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def can_train_after(places: Sequence[tuple[str, int]], *, is_loop_left: bool = False) -> bool:
     """Return whether a script could still train, by what is left to run at each place (file, line) of its stack.
 
-    What follows the line is left, and the whole of each loop around it, or what follows these loops if they are
-    left; of the innermost place, the line too. A function trains if one that it names does.
+    That is what follows the line (of the innermost, the line too), and each loop around it unless it is left.
     """
     for n, (file, line) in enumerate(places):
         tree = parse_file(Path(file))

@@ -31,7 +31,7 @@ def test_options_survive_json() -> None:
     """The child process gets what the parent was told."""
     options = WorkloadOptions(batch_size=8, precision="tf32", mode="infer", use_cache=False)
 
-    assert WorkloadOptions.from_json(options.to_json()) == options
+    assert WorkloadOptions(**options.to_json()) == options
 
 
 def test_predictions_go_over_their_samples_once() -> None:

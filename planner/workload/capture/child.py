@@ -56,10 +56,8 @@ def import_keras(backend: str, wanted_backend: str | None) -> None:
 
     gc.freeze()
     gc.enable()
-    if wanted_backend is None:
-        del os.environ["KERAS_BACKEND"]
-    else:
-        os.environ["KERAS_BACKEND"] = wanted_backend
+    del os.environ["KERAS_BACKEND"]
+    os.environ.update({} if wanted_backend is None else {"KERAS_BACKEND": wanted_backend})
 
 
 def _backend_note() -> tuple[str, bool | None]:
@@ -84,7 +82,7 @@ class _Task:
     def __init__(self, parent: Parent) -> None:
         self._parent, request = parent, parent.request
         self._request, self._folder = request, parent.folder
-        self._options = WorkloadOptions.from_json(request["options"])
+        self._options = WorkloadOptions(**request["options"])
         self._base = Path(request["base"])
         self._reference = parse_reference(request["reference"], base=self._base)
         self._own = self._reference.folder(self._base)
@@ -117,7 +115,7 @@ class _Task:
             answer = {"event": "answer", **self._build_answer(assembler), "files": files}
             while self._request["keeps"]:  # one answer more for each further request about the model
                 self._parent.send(**answer)
-                options = WorkloadOptions.from_json(self._parent.wait())
+                options = WorkloadOptions(**self._parent.wait())
                 try:
                     workload = assembler.assemble(options).to_json()
                     answer = {"event": "answer", "workload": workload, "files": files}
@@ -131,7 +129,6 @@ class _Task:
         self._parent.finish(**describe_for_parent(error))
 
     def _describe(self, own: tuple[str, ...], **length: Any) -> RunProperties:
-        """Return the properties of a run with its own notes and its input."""
         from ..build.assemble import RunProperties
 
         backend, compiled = _backend_note()
@@ -147,7 +144,6 @@ class _Task:
         )
 
     def _build_assembler(self, model: Any, feed: FitInputs, arguments: dict[str, Any]) -> ModelAssembler:
-        """Return what assembles the workload of a `fit()`."""
         from ..build.assemble import ModelAssembler
 
         notes = []
@@ -157,8 +153,6 @@ class _Task:
         if model.steps_per_execution > 1:
             notes.append(f"steps_per_execution={model.steps_per_execution} is not modelled: counted step by step")
         return ModelAssembler(model, run=self._describe(tuple(notes), feed=feed))
-
-    # --- scripts ------------------------------------------------------------------------------------------
 
     def _run_script(self) -> NoReturn:
         """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
@@ -210,8 +204,6 @@ class _Task:
         files = _local_files(self._reference)
         self._parent.send("answer", **answer, files=files, as_stated=self._stand_ins.is_as_stated)
 
-    # --- answers ------------------------------------------------------------------------------------------
-
     def _build_answer(self, assembler: ModelAssembler) -> dict[str, Any]:
         """Return the traced workload, or the lowered step."""
         from .materialize import lower_model
@@ -230,10 +222,9 @@ def _local_files(reference: Reference) -> dict[str, str]:
     own = str(Path(__file__).resolve().parents[2])
     files = {str(reference.path)} if reference.path is not None else set()
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not file or not file.endswith(".py") or file.startswith(installed):
-            continue
-        if not os.path.realpath(file).startswith(own + os.sep):
+        file = getattr(module, "__file__", None) or ""
+        is_own = file.endswith(".py") and not file.startswith(installed)
+        if is_own and not os.path.realpath(file).startswith(own + os.sep):
             files.add(os.path.abspath(file))
     return {file: hash_file(Path(file)) for file in sorted(files) if os.path.isfile(file)}
 

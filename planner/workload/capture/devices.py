@@ -121,10 +121,9 @@ NeedDevices = Callable[[int, bool], NoReturn]
 
 
 def follow_mesh(need: NeedDevices, *, given: bool) -> None:
-    """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
+    """Let `keras.distribution` find this process's devices as those of any type; `given`: their number was set.
 
-    `need` ends the process, so that it is started again with a number of devices; its second argument tells
-    whether the script takes all that it finds. `given`: the number was set for this process.
+    `need` has the process started again with a number of devices, and tells whether the script takes all it finds.
     """
 
     def make_mesh(make: Any, mesh: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:

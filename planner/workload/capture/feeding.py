@@ -44,10 +44,7 @@ class InputMeter(_Finder):
     """Meter of the pipelines of a script."""
 
     def measure(self, arguments: Mapping[str, Any], *, steps: int | None = None) -> InputRate | None:
-        """Return the throughput of the input of a `fit()`, measured once; None for stand-ins.
-
-        `steps`: those of the call, beyond which a generator may end [-].
-        """
+        """Return the throughput of the input of a `fit()` of some steps [-], measured once; None for stand-ins."""
         data = arguments["x"]
         kind = find_kind(data)
         if kind == "arrays":

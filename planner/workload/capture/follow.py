@@ -46,6 +46,7 @@ from .training_loops import (
     ForLoop,
     LoopGivenUpError,
     TimedLoop,
+    TrainingLoops,
     compile_with_loops,
     follow_jit,
     follow_tensorflow,
@@ -57,11 +58,7 @@ PLACEHOLDER = "pretrained.weights.h5"
 def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns) -> EarlyEnd | None:
     """Run a script, named `text` by the user, as `python script.py argv…` would, with its training calls replaced.
 
-    Returns:
-        How the script ended early after its first `fit()`; None if it did not.
-
-    Raises:
-        GpuplanError: The script failed or ended before `fit()`, trains without it, or its first `fit()` raised it.
+    Return how it ended early after its first `fit()`, None if it did not; GpuplanError if it came to none.
     """
     replaced = ReplacedCalls(path.name, calls)
     for module in (keras.utils, keras.src.utils, keras.src.utils.model_visualization):
@@ -169,20 +166,14 @@ def _build_end_error(text: str, path: Path, *, end: SystemExit, argv: Sequence[s
         hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- {needed}`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
         return CaptureError(f"{text} ended (exit {end.code}) before fit(), run{given}", hint=hint)
-    builders = suggest_builders(text, path)
-    return CaptureError(
-        f"{text} ended without calling fit()",
-        hint=f"to plan a model that it defines, type {builders}"
-        if builders
-        else f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`",
-    )
+    hint = f"if it trains otherwise, write a function that returns its model, and type `{path.name}:FUNCTION`"
+    if builders := suggest_builders(text, path):
+        hint = f"to plan a model that it defines, type {builders}"
+    return CaptureError(f"{text} ended without calling fit()", hint=hint)
 
 
 def skip_pretrained_weights() -> Callable[[], bool]:
-    """Make Keras neither download nor read pretrained weights, whose values do not affect the time.
-
-    Return a function that tells whether any were skipped.
-    """
+    """Let Keras skip pretrained weights, whose values cost no time; return what tells whether any were."""
     skipped: list[object] = []
 
     def get_file(get: Any, fname: Any = None, origin: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -206,22 +197,17 @@ def follow_one_fit(
     folder: Path | None = None,
     loop: TimedLoop | None = None,
 ) -> NoReturn:
-    """Run a script until one of its training calls, whose model is used; those before return stand-ins.
+    """Run a script until the training call after `fit_call` others; CaptureError if it ended before.
 
-    `use` takes the model and the arguments of the call after `fit_call` others, and must end the process or raise.
-    `loop` times a loop of the script's own, which is refused without it. CaptureError if the script ended before.
+    `use` takes its model and arguments, and must end the process or raise; `loop` times the script's own.
     """
     calls = StandIns(own=path.parent, folder=folder, use=use, fit_call=fit_call)
     if loop is not None:
         calls.loops, loop.begin = loop, calls.begin
     follow_script(path, text=text, argv=argv, calls=calls)
-    raise CaptureError(
-        f"{text} called fit() {calls.count} times, fewer than when it was first traced",
-        hint="run the command again",
-    )
+    message = f"{text} called fit() {calls.count} times, fewer than when it was first traced"
+    raise CaptureError(message, hint="run the command again")
 
-
-# --- what the script calls instead ---------------------------------------------------------------------------
 
 OWN_LOOP = "a loop of its own"
 UNCOMPILED = f"{OWN_LOOP} whose step is not under `jax.jit`"
@@ -250,7 +236,7 @@ class ReplacedCalls:
         self._replace("tensorflow", "GradientTape.__init__", self._begin_tape)
         self._replace("tensorflow", "GradientTape.gradient", self._compute_gradients)
         if self._loops is not None:
-            call_after_import("torch", self._follow_torch)
+            call_after_import("torch", partial(self._follow_torch, self._loops))
             if backend == "jax":
                 self._replace("jax", "jit", partial(follow_jit, self._loops))
             if backend == "tensorflow":
@@ -325,21 +311,17 @@ class ReplacedCalls:
             self._loops.enter("backward")
         return compute(one, *args, **kwargs)
 
-    def _follow_torch(self, _: Any) -> None:
+    def _follow_torch(self, loops: TrainingLoops, _: Any) -> None:
         """Tell of each update by an optimizer of PyTorch."""
-        hooks, loops = import_module("torch.optim.optimizer"), self._loops
-
-        def begin(*given: Any) -> None:
-            if loops is not None:
-                loops.enter("update")
+        hooks = import_module("torch.optim.optimizer")
 
         def finish(optimizer: Any, *given: Any) -> None:
-            if loops is not None and self.active:
+            if self.active:
                 variables = [one for group in optimizer.param_groups for one in group["params"]]
                 with self._kept():
                     loops.update(optimizer, variables)
 
-        hooks.register_optimizer_step_pre_hook(begin)
+        hooks.register_optimizer_step_pre_hook(lambda *given: loops.enter("update"))
         hooks.register_optimizer_step_post_hook(finish)
 
     def _compute_torch_gradients(self, compute: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:

@@ -69,14 +69,11 @@ def read_entry(key: str) -> dict[str, Any] | None:
     path = get_cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
-        if entry["schema"] != SCHEMA:
-            return None
-        if any(hash_file(Path(file)) != digest for file, digest in entry["files"].items()):
-            return None
+        lasts = all(hash_file(Path(file)) == digest for file, digest in entry["files"].items())
         workload: dict[str, Any] = entry["workload"]
+        return workload if entry["schema"] == SCHEMA and lasts else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # missing or damaged: trace and rewrite
-    return workload
 
 
 def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
@@ -99,13 +96,9 @@ def load_workload(
 ) -> Workload:
     """Return the workload of a MODEL argument without training or allocating weights.
 
-    Scripts, functions, applications and saved models are traced in a child process, or loaded from the cache
-    if the same content was traced before; then neither Keras nor JAX is imported.
+    It is traced in a child process, or loaded from the cache; then neither Keras nor JAX is imported.
     Relative paths start from `base`, by default the current folder; `argv` are arguments of a script.
-
-    Raises:
-        UsageError: The reference or an option is invalid.
-        CaptureError: The user's code failed before it reached a model.
+    UsageError for an invalid reference or option; CaptureError for code that failed before it reached a model.
     """
     folder = (base or Path.cwd()).absolute()
     parsed = parse_reference(reference, base=folder)
@@ -159,9 +152,6 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
-# --- saved workloads --------------------------------------------------------------------------------------
-
-
 def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     """Read a saved workload; of a profile, that of the requested batch size and precision, or the first."""
     path = reference.path or Path()
@@ -169,21 +159,19 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         data = parse_json(path.read_bytes())
         schema = data["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"`{path.name}` is not a saved workload: {to_one_line(error)}",
-            hint=f"give a file of schema `{FORMAT}`",
-        ) from None
+        message = f"`{path.name}` is not a saved workload: {to_one_line(error)}"
+        raise UsageError(message, hint=f"give a file of schema `{FORMAT}`") from None
     if schema == PROFILE_SCHEMA:
         workloads = data.get("workloads")
         if not isinstance(workloads, list) or not workloads:
             hint = "name the model itself, and add `--profile` with this file"
             raise UsageError(f"`{path.name}` contains no traced workload", hint=hint)
-        wanted = _get_policy(options.precision)
+        wanted = options.precision and get_keras_policy(options.precision)
         fitting = (
             one
             for one in workloads
             if options.batch_size in (None, one.get("batch_size"))
-            and wanted in (None, _get_policy(one.get("precision")))
+            and wanted in (None, get_keras_policy(one.get("precision")))
         )
         data = next(fitting, workloads[0])
     elif schema == "gpuplan.estimate/1":
@@ -199,10 +187,9 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
 
 
 def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
-    for flag, asked, traced in (
-        ("--batch-size", options.batch_size, workload.batch_size),
-        ("--precision", _get_policy(options.precision), _get_policy(workload.precision)),
-    ):
+    batches = ("--batch-size", options.batch_size, workload.batch_size)
+    precision = options.precision and get_keras_policy(options.precision)
+    for flag, asked, traced in (batches, ("--precision", precision, get_keras_policy(workload.precision))):
         if asked not in (None, traced):
             raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=TRACE_AGAIN)
     if options.remat:
@@ -212,22 +199,13 @@ def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: st
         raise UsageError(f"--shard tensor:{options.tensor}: `{name}` was traced without it", hint=TRACE_AGAIN)
 
 
-def _get_policy(precision: str | None) -> str | None:
-    return None if precision is None else get_keras_policy(precision)
-
-
 def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
-    """Return the workload with the requested run length and execution mode.
-
-    UsageError for tokens of a model that is no language model.
-    """
+    """Return the workload with the requested run length and execution mode; UsageError for tokens of no text."""
     if options.tokens is not None:
         if workload.tokens_per_sample is None:
-            raise UsageError(
-                f"`--tokens`: `{workload.model}` is no language model: it does not return a vector for each of "
-                "the integers that it takes",
-                hint="give `--samples` and `--epochs`",
-            )
+            why = "it does not return a vector for each of the integers that it takes"
+            message = f"`--tokens`: `{workload.model}` is no language model: {why}"
+            raise UsageError(message, hint="give `--samples` and `--epochs`")
         wanted = -(-options.tokens // workload.tokens_per_sample)
         options = replace(options, samples=wanted, epochs=1, tokens=None)
     is_given = bool(options.epochs or options.steps) or options.mode == "infer"
@@ -248,9 +226,6 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     precision = options.precision or workload.precision
     workload = replace(workload, samples=samples, epochs=epochs, steps=steps, further=further)
     return replace(workload, compiled=compiled, precision=precision)
-
-
-# --- models in this process -------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -275,13 +250,9 @@ def trace_keras_model(
 ) -> Workload:
     """Trace a `keras.Model` of this process, without modifying it.
 
-    A copy without weights is built from the model's configuration. A model without a configuration is traced
-    itself. On other backends than JAX, the configuration is traced in a child process. `input_spec` and
-    `target_spec` are `ArraySpec`, nested like the data; if None, those of the model.
-
-    Raises:
-        UsageError: The model's inputs have no fixed shape, or an option does not fit.
-        CaptureError: The model cannot be traced.
+    A copy without weights is built from the model's configuration, in a child process on other backends than JAX;
+    a model without one is traced itself. `input_spec` and `target_spec` are `ArraySpec`, nested like the data; if
+    None, those of the model. UsageError for inputs without a fixed shape; CaptureError if it cannot be traced.
     """
     import keras
 
@@ -316,11 +287,9 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
         copy = keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
     except NOT_SERIALIZABLE as error:
         if options.precision is not None or options.loss or options.optimizer or options.remat:
-            raise UsageError(
-                f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
-                hint="build it with the intended precision, loss, optimizer and recomputation, or add a "
-                "get_config() method",
-            ) from error
+            message = f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}"
+            way = "build it with the intended precision, loss, optimizer and recomputation"
+            raise UsageError(message, hint=f"{way}, or add a get_config() method") from error
         if options.mode == "train" and not model.compiled:
             raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error
         return model
@@ -338,10 +307,9 @@ def _trace_configuration(model: Any, options: WorkloadOptions) -> Workload:
     try:
         config = json.dumps(keras.saving.serialize_keras_object(model))
     except NOT_SERIALIZABLE as error:
-        raise UsageError(
-            f"`{model.name}` needs the {backend} backend, which this version cannot trace: {to_one_line(error)}",
-            hint="run with KERAS_BACKEND=jax, or add a get_config() method to the model",
-        ) from error
+        needs = f"needs the {backend} backend, which this version cannot trace"
+        hint = "run with KERAS_BACKEND=jax, or add a get_config() method to the model"
+        raise UsageError(f"`{model.name}` {needs}: {to_one_line(error)}", hint=hint) from error
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "model.keras")
         with zipfile.ZipFile(path, "w") as archive:

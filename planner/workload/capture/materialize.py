@@ -64,9 +64,7 @@ def build_and_use(
 ) -> NoReturn:
     """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
 
-    `use` receives the model, and must end the process or raise; `scratch` is a temporary folder. The options give
-    batch size, loss, optimizer and mode, as for tracing, which raises the same errors; `loop` is as for
-    `follow_one_fit`.
+    `use` must end the process or raise; `scratch` is a temporary folder; options and errors are as for tracing.
     """
     from ..build.from_reference import build_model
     from .follow import follow_one_fit, skip_pretrained_weights
@@ -80,8 +78,8 @@ def build_and_use(
     text, folders = reference.text, (str(folder),)
 
     def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
-        feed, notes = read_fit_inputs(arguments), stand_ins.notes
-        run = RunProperties(text=text, feed=feed, folders=folders, notes=notes)
+        feed = read_fit_inputs(arguments)
+        run = RunProperties(text=text, feed=feed, folders=folders, notes=tuple(stand_ins.notes))
         use(build_executable(model, run, options, arguments))
 
     if reference.kind == "script" and reference.path is not None:
@@ -140,9 +138,7 @@ def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, pla
 
 def _keep_initializer(variable: Any, initializer: Any) -> None:
     """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
-    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
-    if lay_out is not None:
-        lay_out()
+    getattr(variable, "_initialize_layout", lambda: None)()  # of Keras on JAX
     variable._value = None
     variable._initializer = initializer
 
@@ -155,11 +151,8 @@ _REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_i
 def abstract_variables() -> Iterator[bool]:
     """Let variables created from an initializer keep shape, type and initializer, but no value.
 
-    Yields True if the installed Keras supports it. Otherwise yields False, and models are built normally,
-    because the two private methods to replace do not exist.
-
-    A value that is read is drawn from the initializer at that moment, so code that inspects weights still
-    works. Variables created from a given value (an optimizer's step counter) have it.
+    A value that is read is drawn from the initializer at that moment. Yields False, and models are built normally,
+    if the installed Keras lacks a private method to replace.
     """
     lineage = keras.Variable.__mro__
     replaced = [(cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)]

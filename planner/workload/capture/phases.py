@@ -111,10 +111,7 @@ LINES_NAMED = 3  # that depend on a metric [-]
 
 
 class ScriptFollower(StandIns):
-    """Training calls of a script that is traced phase by phase.
-
-    Whatever ends the process after the first `fit()`, the phases so far are in the result file.
-    """
+    """Training calls of a script that is traced phase by phase; the phases so far are in the result file."""
 
     loops: TrainingLoops
 
@@ -139,8 +136,6 @@ class ScriptFollower(StandIns):
         self._busy = 0
         self.loops = TrainingLoops(str(own), self._add_loop, has_trained=lambda: self.reached)
         threading.Thread(target=self._watch, daemon=True).start()
-
-    # --- calls of the script ------------------------------------------------------------------------------
 
     def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
         """Add a phase, and return its history."""
@@ -263,8 +258,6 @@ class ScriptFollower(StandIns):
     def _line(self, what: str) -> str:
         line = find_user_line(sys._getframe(1), (str(self.own),))
         return what if line is None else f"{what} at {line}"
-
-    # --- answer, and the rest of the script ---------------------------------------------------------------
 
     def save(self, *, partial: bool, ended: EarlyEnd | None = None) -> None:
         """Write the phases so far, first the longest; `partial`: the script goes on, `ended`: it ended early."""

@@ -23,6 +23,7 @@ from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from ..reference import parse_reference
 
 _VARIABLES = tomllib.loads(Path(__file__).with_name("environment.toml").read_text(encoding="utf-8"))
+_CREDENTIALS = re.compile(r"^(\w[\w+.-]*://)?.*@")  # user and password in the address of a proxy
 # Names withheld among the variables that are passed because of their prefix.
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)")
 
@@ -30,11 +31,10 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(
 def build_process_environment(
     variables: tuple[str, ...], folder: Path, *, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Build the environment of a process that runs the user's code from that of this process.
+    """Build the environment of a process that runs the user's code; `variables` pass unchanged, set or not.
 
-    `variables` pass unchanged, set or not (see `require_variables`). `folder`, which ends with the process, gets
-    an empty one, in which SDKs look for credentials, and one for temporary files: a process that is stopped
-    removes none of its own, and TensorFlow writes one for each traced function.
+    `folder`, which ends with the process, gets an empty one, in which SDKs look for credentials, and one for
+    temporary files: a process that is stopped removes none, and TensorFlow writes one for each traced function.
     """
     empty, temporary = folder / "no-credentials", folder / "tmp"
     for one in (empty, temporary):
@@ -46,7 +46,7 @@ def build_process_environment(
         or (name.startswith(tuple(_VARIABLES["prefixes"])) and not _SECRET.search(name.upper()))
     }
     proxies = (name for name in environ if name.lower() in _VARIABLES["proxies"])
-    seen |= {name: _strip_credentials(environ[name]) for name in proxies}
+    seen |= {name: _CREDENTIALS.sub(r"\1", environ[name]) for name in proxies}
     seen |= {name: value.format(empty=empty, null=os.devnull) for name, value in _VARIABLES["set"].items()}
     seen["TMPDIR"] = str(temporary)
     for name in variables:
@@ -61,20 +61,8 @@ def require_variables(variables: tuple[str, ...], *, environ: Mapping[str, str] 
     """Raise UsageError for a variable to pass that is neither set nor defined by gpuplan."""
     for name in variables:
         if name not in environ and name not in _VARIABLES["set"]:
-            raise UsageError(
-                f"script_env: the variable `{name}` is not set",
-                hint=f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone",
-            )
-
-
-def _strip_credentials(proxy: str) -> str:
-    """Return a proxy's address without user and password.
-
-    Example:
-        >>> _strip_credentials("http://user:pw@proxy.example:3128"), _strip_credentials("user:pw@proxy:3128")
-        ('http://proxy.example:3128', 'proxy:3128')
-    """
-    return re.sub(r"^(\w[\w+.-]*://)?.*@", r"\1", proxy)
+            hint = f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone"
+            raise UsageError(f"script_env: the variable `{name}` is not set", hint=hint)
 
 
 BEGUN, STACK = "begun.txt", "stack.txt"
@@ -166,20 +154,13 @@ class ScriptProcess(ChildProcess):
             raise
 
 
-# --- the child's side -----------------------------------------------------------------------------------------
-
-
 def answer_with_position(folder: Path) -> None:
-    """Note that the user's code begins, and write the main thread's traceback whenever the parent asks for it.
-
-    `faulthandler` does so on a signal, also while C code holds the interpreter's lock.
-    """
+    """Note that the user's code begins, and write the main thread's traceback whenever the parent asks for it."""
     stack = os.open(folder / STACK, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # also while C code holds the interpreter's lock
     faulthandler.register(ASK, file=stack, all_threads=False)
     (folder / BEGUN).write_text(str(time.monotonic()))  # the same clock in all processes of a machine
 
-
-# --- output and errors -------------------------------------------------------------------------------------
 
 # What TensorFlow and its libraries log as they start.
 _LOGGED = re.compile(
@@ -198,8 +179,7 @@ def write_last_lines(lines: Sequence[str], *, name: str) -> None:
         sys.stderr.write(f"last lines of the output of {name}:\n")
     for line in said:
         shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())  # what a terminal would obey
-        end = "" if len(shown) <= LONGEST_LINE else "…"
-        sys.stderr.write(f"  {shown[:LONGEST_LINE]}{end}\n")
+        sys.stderr.write(f"  {shown[:LONGEST_LINE]}{'…' * (len(shown) > LONGEST_LINE)}\n")
 
 
 _KINDS = (UsageError, DeviceCountError, BackendError, CaptureError)

@@ -96,10 +96,7 @@ class FileProtection:
     """What keeps the user's files as they are from its creation on; it cannot be undone."""
 
     def __init__(self, folder: Path | None, *, own: Path) -> None:
-        """Protect all files but those of the system and of caches.
-
-        `folder`: temporary, removed by the parent process; None for a new one. `own`: that of the script.
-        """
+        """Protect all files but those of caches; `folder` takes what is written, None: a new one."""
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
         temporary = tempfile.gettempdir()
         kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache")), "/dev", "/proc"]

@@ -42,20 +42,12 @@ PLACEHOLDERS = "; its words are placeholders, so a vocabulary learned from them 
 
 
 class StandInData:
-    """Replacements of the functions that load data: what they cannot reach is stood in for, and noted.
-
-    `terms`: whether to download, and the size of folders that are missing; `own`: folder of the user's own files.
-    """
+    """Replacements of the functions that load data: what they cannot reach is stood in for, and noted."""
 
     def __init__(self, terms: DataTerms, *, folder: Path, own: Path) -> None:
         self.terms, self.folder, self.own = terms, folder, own
-        self._notes: dict[str, None] = {}
+        self.notes: dict[str, None] = {}  # on the data replaced by stand-ins
         self.is_as_stated = False  # whether a size that the user stated was used
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes on the data replaced by stand-ins; empty for none."""
-        return tuple(self._notes)
 
     def install(self) -> StandInData:
         """Replace the functions from now on."""
@@ -64,9 +56,10 @@ class StandInData:
             os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
         for (library, name), data in read_public_data().items():
             if library == "keras":
-                module = f"datasets.{name}"
+                module, words = f"datasets.{name}", range(1, (data.fields[0].bound or 0) + 1)
                 _stand_in_for(module, "load_data", partial(self._build_keras_data, name, data))
-                _stand_in_for(module, "get_word_index", partial(_list_words, data))
+                index = partial(lambda words, _: {f"w{n}": n for n in words}, words)
+                _stand_in_for(module, "get_word_index", index)
         for module in ("utils.file_utils", "utils"):
             _stand_in_for(module, "get_file", lambda given: self._write_file(**given))
         utils, image = "keras.src.utils.dataset_utils", "keras.src.legacy.preprocessing.image"
@@ -87,10 +80,8 @@ class StandInData:
 
     def _note(self, note: str) -> None:
         """Say that something is a stand-in; how fast it comes says nothing of the data."""
-        self._notes[note] = None
+        self.notes[note] = None
         data_is_replaced.set()
-
-    # --- functions of Keras -------------------------------------------------------------------------------
 
     def _build_keras_data(self, name: str, data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
         self.note(f"keras.datasets.{name}", data)
@@ -117,8 +108,6 @@ class StandInData:
         else:
             return None
         return str(path)
-
-    # --- folders ------------------------------------------------------------------------------------------
 
     def _list_files(
         self, index: Any, directory: Any, labels: Any, formats: Any, class_names: Any = None, **how: Any
@@ -150,12 +139,11 @@ class StandInData:
             line = find_user_line(sys._getframe(1), (str(self.own),))
             where = f"{line}: " if line else ""
             flags = "--samples N " * (count is None) + "--assume classes=N" * (not names)
-            raise CaptureError(
-                f"{where}the folder `{path}` is missing or empty (looked for in {os.getcwd()})",
-                hint=f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is",
-            )
+            message = f"{where}the folder `{path}` is missing or empty (looked for in {os.getcwd()})"
+            hint = f"`{flags.strip()}` plans with as many stand-ins; or run it where the folder is"
+            raise CaptureError(message, hint=hint)
         self.is_as_stated = True
-        folder = self.folder / f"folder-{len(self._notes)}"
+        folder = self.folder / f"folder-{len(self.notes)}"
         per_class = {name: len(range(number, count, len(names))) for number, name in enumerate(names)}
         write_folder(folder, per_class, ending=ending)
         of = f" of {len(names)} classes" if len(names) > 1 else ""
@@ -178,13 +166,9 @@ def _stand_in_for(module: str, name: str, build: Callable[[dict[str, Any]], Any]
 
 
 def _look_up_here(look_up: Any, host: Any, *args: Any, **kwargs: Any) -> Any:
-    """Look up this machine; every other one fails at once."""
     if host in (None, "localhost", "127.0.0.1", "::1"):
         return look_up(host, *args, **kwargs)
     raise socket.gaierror(socket.EAI_FAIL, f"{SWITCH} is false")
-
-
-# --- arrays of `keras.datasets` ---------------------------------------------------------------------------
 
 
 def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]:
@@ -202,15 +186,8 @@ def build_keras_data(data: PublicData, given: dict[str, Any]) -> tuple[Any, ...]
     return tuple((build(x, count), build_array(y, count)) for count in counts)
 
 
-def _list_words(data: PublicData, _: Any) -> dict[str, int]:
-    return {f"w{number}": number for number in range(1, (data.fields[0].bound or 0) + 1)}
-
-
 def build_array(field: DataField, samples: int) -> Any:
-    """Return an array of a field; its memory is used where it is written to, except that of labels.
-
-    Classes take turns, and measurements lie from 0 to 1.
-    """
+    """Return an array of a field: classes take turns, measurements lie from 0 to 1, and zeros use no memory."""
     sizes = [size or 1 for size in field.shape]
     if field.bound is not None:
         labels = (np.arange(samples) % field.bound).astype(field.dtype)

@@ -129,10 +129,7 @@ def load_or_build(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Return what a loader returns, or where it cannot load, what `build` makes of it and the same arguments.
-
-    `build` returns None where it has no stand-in; `where` tells after which errors.
-    """
+    """Return what a loader returns; after errors `where` so, what `build` makes of it and its arguments."""
     try:
         return load(*args, **kwargs)
     except Exception as error:
@@ -160,11 +157,9 @@ def _build_absent(note: Note) -> ModuleType:
         return keras.tree.map_structure(lambda one: one.numpy() if hasattr(one, "numpy") else _Numpy(one), tree)
 
     def load(name: str, **how: Any) -> Any:
-        found = _load(note, None, name, **how)
-        if found is None:
-            raise CaptureError(
-                f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
-            )
+        if (found := _load(note, None, name, **how)) is None:
+            message = f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`"
+            raise CaptureError(message, hint=INSTALL)
         return found
 
     def builder(name: str, **how: Any) -> SimpleNamespace:
@@ -178,7 +173,7 @@ def _build_absent(note: Note) -> ModuleType:
 
     module = ModuleType(TFDS)
     module.__spec__ = ModuleSpec(TFDS, None)
-    splits = {"TRAIN": "train", "TEST": "test", "VALIDATION": "validation", "ALL": "all"}
+    splits = {name.upper(): name for name in ("train", "test", "validation", "all")}
     vars(module).update(load=load, as_numpy=as_numpy, Split=SimpleNamespace(**splits), __getattr__=__getattr__)
     vars(module).update(builder=builder, disable_progress_bar=int, enable_progress_bar=int)
     return module
@@ -221,16 +216,12 @@ def _describe(data: PublicData) -> SimpleNamespace:
             names = list(map(str, range(field.bound)))
             vars(features[field.name]).update(num_classes=field.bound, names=names, int2str=lambda n: str(int(n)))
     keys = tuple(field.name for field in data.fields[:2])
-    return SimpleNamespace(
-        name=data.names[0], features=features, splits=_Splits(data), supervised_keys=keys if keys[1:] else None
-    )
+    supervised = keys if keys[1:] else None
+    return SimpleNamespace(name=data.names[0], features=features, splits=_Splits(data), supervised_keys=supervised)
 
 
 def _build_splits(data: PublicData, split: Any, build: Callable[[int], Any]) -> Any:
-    """Return what `build` makes of the samples of a split, or of nested ones, all by name without any.
-
-    None for a split that is unknown.
-    """
+    """Return what `build` makes of a split, or of nested ones, all by name without any; None for unknown ones."""
     if split is None:
         split = {name: name for name in data.sizes}
     if isinstance(split, (dict, list, tuple)):

@@ -45,19 +45,10 @@ def trace_in_child(
 
     Without a stated backend it is traced on JAX, else on that which the user's code names, else on the others that
     are installed. If none can trace all of a script, those of its phases that one can are the answer. An error is
-    that of the backend that the user's code names.
+    that of the backend that the user's code names, or GpuplanError if the child was killed.
 
-    Args:
-        backend: Backend to trace on; None for one that can.
-        lower: Platform to lower the step for, instead of tracing (on JAX).
-
-    Returns:
-        `workload` (see `Workload.from_json`) or the lowered `module` in Base64, and `files`: hashes by path.
-
-    Raises:
-        UsageError, CaptureError: Raised in the child.
-        ScriptTimeoutError: The user's code exceeded its time limit.
-        GpuplanError: The child was killed.
+    Returns `workload` (see `Workload.from_json`), or the `module` lowered for the platform `lower` (on JAX) in
+    Base64, and `files`: hashes by path.
     """
     how: dict[str, Any] = {"base": base, "options": options, "argv": argv, "lower": lower}
     if backend is not None or lower is not None:
@@ -90,9 +81,8 @@ def _trace_on_mesh(text: str, *, options: WorkloadOptions, **how: Any) -> dict[s
             return _trace(text, options=options, states_devices=states_devices, **how)
         except DeviceCountError as error:
             if error.devices > MOST_DEVICES:
-                raise CaptureError(
-                    f"{error}: up to {MOST_DEVICES} can be traced", hint="trace it with a smaller mesh"
-                ) from None
+                message = f"{error}: up to {MOST_DEVICES} can be traced"
+                raise CaptureError(message, hint="trace it with a smaller mesh") from None
             options, states_devices = replace(options, devices=error.devices), not error.takes_all
     return _trace(text, options=options, states_devices=states_devices, **how)
 
@@ -111,7 +101,10 @@ def _trace(
 ) -> dict[str, Any]:
     reference = parse_reference(text, base=base)
     kept = kept_models.get() if backend == "jax" and lower is None and reference.kind != "script" else None
-    key = _compute_key(text, base, options, argv)
+    # The model depends on its reference and all options but those of the step.
+    fixed = {name: value for name, value in options.to_json().items() if name not in OF_STEP}
+    variables = {name: os.environ.get(name) for name in ("KERAS_BACKEND", *options.script.variables)}
+    key = json.dumps([text, str(base), list(argv), fixed, variables], sort_keys=True)
     if kept is not None and (answer := kept.ask(key, options)) is not None:
         return _unwrap(answer)
     default = find_keras_default() if reference.kind == "script" and runs_on is None else None
@@ -145,10 +138,7 @@ def _trace(
 
 
 def _run_to_end(child: ScriptProcess, text: str) -> dict[str, Any]:
-    """Return the last message of a child; an error unless it left one.
-
-    A script that was stopped after its first `fit()` has left the phases until then.
-    """
+    """Return the last message of a child: of a script stopped after its first `fit()`, the phases until then."""
     last = late = None
     try:
         while (message := child.receive()) is not None:
@@ -211,31 +201,19 @@ def lower_step(
 ) -> LoweredStep:
     """Lower the step of a MODEL argument for `tpu` or `cuda`; `base` is by default the current folder.
 
-    Raises:
-        UsageError: The reference is a saved workload or profile, which contains no program.
-        CaptureError: The user's code failed before it reached a model, or its step cannot be lowered.
+    UsageError for a saved workload or profile, which contains no program; CaptureError for the user's code.
     """
     base = (base or Path.cwd()).absolute()
     if parse_reference(reference, base=base).kind == "json":
-        raise UsageError(
-            f"`--compile`: `{reference}` contains measurements but no program", hint="give the model or the script"
-        )
+        message = f"`--compile`: `{reference}` contains measurements but no program"
+        raise UsageError(message, hint="give the model or the script")
     answer = trace_in_child(reference, base=base, options=options, argv=argv, lower=platform)
     return LoweredStep(b64decode(answer["module"]), answer["files"])
 
 
-# --- models that stay built in their process, to be traced again with other options of the step ----------------
-
 OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
 
 kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
-
-
-def _compute_key(text: str, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
-    """Return a key of a built model: its reference and all options but those of the step."""
-    fixed = {name: value for name, value in options.to_json().items() if name not in OF_STEP}
-    variables = {name: os.environ.get(name) for name in ("KERAS_BACKEND", *options.script.variables)}
-    return json.dumps([text, str(base), list(argv), fixed, variables], sort_keys=True)
 
 
 class KeptModels(dict[str, ScriptProcess]):
@@ -261,8 +239,7 @@ class KeptModels(dict[str, ScriptProcess]):
 def keep_models_built() -> Iterator[None]:
     """Context in which a model that was traced in a process of its own is not built again for another trace.
 
-    Keras is then imported once, and the model is built once, however many batch sizes and ways of recomputation
-    are traced. Scripts and models that are not traced on JAX are run again for each. Contexts may be nested.
+    Scripts and models that are not traced on JAX are run again for each. Contexts may be nested.
     """
     if kept_models.get() is not None:
         yield

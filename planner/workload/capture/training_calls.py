@@ -38,12 +38,12 @@ class StandIns:
         use: Callable[[Any, dict[str, Any]], NoReturn] | None = None,
         fit_call: int = 0,
     ) -> None:
-        """Start at the first epoch.
+        """Start; `folder` takes what is written after the first `fit()`, None: a new one.
 
-        `folder` takes what is written after the first `fit()`, None: a new one. `use` takes the model and the
-        arguments of the call after `fit_call` others.
+        `use` takes the model and the arguments of the call after `fit_call` others.
         """
-        self.metric_notes = UnknownMetric.record_in(str(own))
+        UnknownMetric.folder, UnknownMetric.notes = str(own), {}
+        self.metric_notes = UnknownMetric.notes
         self.own, self._folder, self._use, self._fit_call = own, folder, use, fit_call
         self._protection: FileProtection | None = None
         self.count = self._epoch = 0
@@ -194,14 +194,8 @@ ARITHMETIC = ("add", "sub", "mul", "truediv", "pow", "mod", "floordiv")
 class UnknownMetric(float):
     """A metric of unknown value, as a number that gets better from epoch to epoch."""
 
-    _folder: ClassVar[str] = ""  # of the user's own files
-    _notes: ClassVar[dict[str, str]] = {}  # on the lines whose result depends on a metric
-
-    @classmethod
-    def record_in(cls, folder: str) -> dict[str, str]:
-        """Record the lines of a folder whose results depend on metrics from now on; return the notes on them."""
-        cls._folder, cls._notes = folder, {}
-        return cls._notes
+    folder: ClassVar[str] = ""  # of the user's own files
+    notes: ClassVar[dict[str, str]] = {}  # on the lines whose result depends on a metric
 
     @classmethod
     def of_epoch(cls, name: str, epoch: int) -> UnknownMetric:
@@ -211,20 +205,19 @@ class UnknownMetric(float):
 
     def _record(self, outcome: bool) -> None:
         """Record the outcome of a comparison or truth test at the current line of the user's files."""
-        frames = list_own_frames(sys._getframe(1), (self._folder,))
+        frames = list_own_frames(sys._getframe(1), (self.folder,))
         if not frames:
             return
         frame, _ = frames[-1]
         place = name_place(frame.f_code.co_filename, frame.f_lineno)
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("COMPARE", "POP_JUMP", "UNARY_NOT")):
-            self._notes[place] = (
+            self.notes[place] = (
                 f"{place} depends on a metric, which is unknown: the condition was taken as "
                 f"{'true' if outcome else 'false'}, and may turn out otherwise"
             )
         elif CHOICE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
-            self._notes[place] = (
-                f"{place} chooses by a metric, which is unknown: the last epoch was assumed to be the best"
-            )
+            chosen = "which is unknown: the last epoch was assumed to be the best"
+            self.notes[place] = f"{place} chooses by a metric, {chosen}"
 
     def __format__(self, spec: str) -> str:
         return "unknown"
@@ -272,7 +265,6 @@ class MetricHistory(dict[str, MetricList]):
     """`History.history` with stand-ins; a metric that is asked for by a name not foreseen exists too."""
 
     def __init__(self, names: Iterable[str], *, first_epoch: int, epochs: int) -> None:
-        """Fill in the known metrics, for the epochs of a call after those of all calls before [-]."""
         self._range = range(first_epoch, first_epoch + epochs)
         super().__init__()
         for name in names:

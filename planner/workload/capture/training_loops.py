@@ -24,7 +24,7 @@ from ..errors import CaptureError, find_own_places, is_own_file
 from ..trace.jax.step import TracedStep, build_unfused, compute_array_bytes, trace_function
 
 LOOP = "__gpuplan_loop__"
-MOST_NAMED = 3  # things of a tuple or list that is written out [-]
+MOST_NAMED = 3  # things of a tuple or list that is written out, over which a loop runs as it is [-]
 # What a script has that trains in a loop of its own.
 _OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradients|\.apply\(|\.backward\(")
 
@@ -107,10 +107,7 @@ def compile_with_loops(source: str | bytes, file: str) -> Any:
 
 
 def _mark(given: ast.expr) -> ast.expr:
-    """Put a `ForLoop` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`.
-
-    A loop over a few things by name runs for each of them.
-    """
+    """Put a `ForLoop` around what is iterated, inside `enumerate` and a progress bar, in place of `zip`."""
     if isinstance(given, ast.Tuple | ast.List) and len(given.elts) <= MOST_NAMED:
         return given
     name = getattr(given.func, "id", "") if isinstance(given, ast.Call) else ""
@@ -249,18 +246,13 @@ class TrainingLoops:
 
 
 class TimedLoop(TrainingLoops):
-    """Timer of a loop in a script that runs for real.
+    """Timer of the first step that trains in a loop of a script that runs for real.
 
-    It times the first step that trains: a function that a backend compiles, or the work between two updates. The
-    time counts from the end of the step before, of whatever kind, and so includes the script's own work.
+    The time counts from the end of the step before, of whatever kind, and so includes the script's own work.
     """
 
     def __init__(self, folder: str, *, prepare: Callable[[int], None], add: Callable[[float], None]) -> None:
-        """Start before the script, whose files are in `folder`.
-
-        `prepare` is called at the end of the first step, which compiles, with its batch size [-]; `add` at
-        the end of each further one, with its time [s].
-        """
+        """Start; the first step's batch size [-] goes to `prepare`, and the times of further ones [s] to `add`."""
         super().__init__(folder, lambda *_: None, has_trained=bool)
         self._prepare, self._time_step = prepare, add
         self.begin: Callable[[], object] = int  # called before `prepare`
