@@ -29,8 +29,16 @@ from ..trace.jax.step import (
     compute_batch_bytes,
     trace_step,
 )
-from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
-from .fit_inputs import FitInputs, pack_batch, validate_names
+from .fit_inputs import (
+    FitInputs,
+    build_output,
+    build_training_state,
+    compile_model,
+    get_attribute,
+    pack_batch,
+    require_backend_of_step,
+    validate_names,
+)
 from .layout_on_mesh import find_distribution, place_in_parts
 from .model_facts import (
     NAME,

@@ -12,8 +12,14 @@ import keras
 
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size, without_device_pinning
-from ..build.first_step import build_output, build_training_state, compile_model
-from ..build.fit_inputs import pack_batch, read_fit_inputs, validate_names
+from ..build.fit_inputs import (
+    build_output,
+    build_training_state,
+    compile_model,
+    pack_batch,
+    read_fit_inputs,
+    validate_names,
+)
 from ..build.layers_on_shapes import change_layers_on_shapes
 from ..build.model_facts import recompute_layers
 from ..errors import build_user_code_error

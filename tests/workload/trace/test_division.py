@@ -12,7 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import jax
 import keras
-from gpuplan.workload.build.first_step import build_training_state
+from gpuplan.workload.build.fit_inputs import build_training_state
 from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, place_in_parts
 from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
