@@ -16,10 +16,9 @@ from ...model import AttentionCall
 from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import SpecTree, map_specs
 from ..graph.attention import build_attention_product
-from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
+from ..rules import NO_ARITHMETIC, OPERATIONS, Product, Variant, build_convolution, build_product
 
 _TABLE = OPERATIONS["torch"]
-NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 MANY = "_foreach_"  # one call for a list of tensors
 
 

@@ -57,9 +57,7 @@ def divide_reshaped(before: Shape, spec: Spec, after: Shape) -> Spec:
     found = [UNDIVIDED] * len(after)
     left, right = (list(accumulate(shape, mul)) for shape in (before, after))
     i = j = 0
-    for size in sorted(
-        {*left} & {*right}
-    ):  # where the smallest groups of neighbouring dimensions of equal size end
+    for size in sorted({*left} & {*right}):  # ends of the smallest groups of neighbours of equal size
         end, to = left.index(size) + 1, right.index(size) + 1
         outer = next((dim for dim in range(i, end) if before[dim] != 1), None)
         inner = next((dim for dim in range(j, to) if after[dim] != 1), None)

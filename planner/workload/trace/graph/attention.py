@@ -106,12 +106,10 @@ def _find_border(
 
 
 def find_calls_between_products(graph: Graph) -> dict[int, int]:
-    """Return the call of each node between the products of a layer.
+    """Return the call of each node on a path from one product of a layer to another, through its inner layers.
 
-    Only nodes on a path from one product to another through the layer and its inner layers are included; a
-    layer that is called twice has no such path. An operator is a separate call with a negative number; a
-    conversion belongs to the next call. Loops over time are excluded, since libraries run them; so are
-    unrolled loops, for which published steps lie between one kernel for all gates and one per call.
+    An operator is a separate call with a negative number; a conversion belongs to the next call. Loops over time
+    are excluded, since libraries run them; so are unrolled ones, whose published steps lie in between.
     """
     parts = [(node.layer, *node.layer.rpartition("/")[::2]) for node in graph.nodes]
     owners = [path if "->" in last else layer for layer, path, last in parts]  # without subscripts of `einsum`

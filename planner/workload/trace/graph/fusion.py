@@ -41,11 +41,10 @@ class Fusion:
 
 
 def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = False) -> Fusion:
-    """Return the kernels that XLA would build for the step.
+    """Return the kernels that XLA would build; small ones whose results the step does not read run in batches.
 
-    Small kernels whose results are not read within the step run together, in batches. Results of the primitives in
-    `kept` are stored rather than recomputed if used in two phases of the step. `into_products`: whether a product
-    computes pointwise operands itself, as on a TPU.
+    Results of the primitives in `kept` are stored rather than recomputed if used in two phases of the step.
+    `into_products`: whether a product computes pointwise operands itself, as on a TPU.
     """
     fusion = _GrowingFusion(graph, kept, into_products=into_products)
     for index, node in enumerate(graph.nodes):
@@ -104,7 +103,20 @@ class _GrowingFusion(Fusion):
             self.kernels.append(FusedKernel(index, index, work=node.work, ready=ready))
             if node.work <= 1 and node.role in FUSIBLE:
                 self._scalars[str(node.phase)] = number
-        self._place(index, node, number, reads)
+        kernel = self.kernels[number]
+        self.kernel_of[index] = number
+        for value, size in reads.items():
+            if self._maker.get(value) != number:
+                kernel.reads[value] = max(size, kernel.reads.get(value, 0))
+                self._readers.setdefault(value, []).append(number)
+        kernel.writes += node.writes
+        kernel.last = index
+        self.stored.update(node.outputs)
+        self._ready.update(dict.fromkeys(node.outputs, kernel.ready + 1))
+        self._maker.update(dict.fromkeys(node.outputs, number))
+        kernel.terminal &= not any(map(self.users.__getitem__, node.outputs))
+        if node.role is Role.POINTWISE:
+            kernel.results.update(node.outputs)
 
     def _reads(self, node: Node) -> dict[int, int]:
         """Return the bytes read from memory by a node, with recomputed values replaced by their operands."""
@@ -157,23 +169,6 @@ class _GrowingFusion(Fusion):
         alike = kernel.work == node.work and root.count == node.count and root.role in FUSIBLE
         return alike and ready <= kernel.ready
 
-    def _place(self, index: int, node: Node, number: int, reads: dict[int, int]) -> None:
-        kernel = self.kernels[number]
-        self.kernel_of[index] = number
-        for value, size in reads.items():
-            if self._maker.get(value) != number:
-                kernel.reads[value] = max(size, kernel.reads.get(value, 0))
-                self._readers.setdefault(value, []).append(number)
-        kernel.writes += node.writes
-        kernel.last = index
-        for value in node.outputs:
-            self.stored.add(value)
-            self._ready[value] = kernel.ready + 1
-            self._maker[value] = number
-            kernel.terminal &= not self.users[value]
-            if node.role is Role.POINTWISE:
-                kernel.results.add(value)
-
 
 LONGEST_ROW = 16384  # [elements]
 _HALF_BYTES = 2
@@ -181,10 +176,9 @@ _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
 
 
 def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]:
-    """Return the kernel of rows that each joining kernel of XLA becomes part of, by its number.
+    """Return, by number, the first kernel of rows that one of XLA joins, and what it need not read [-, bytes].
 
-    A kernel joins an earlier one over the same elements if it reads a row reduction of it and a whole operand that
-    the earlier one has read. Returned are the first kernel of those rows, and what it need not read [-, bytes].
+    It joins one over the same elements if it reads a row reduction of it, and a whole operand that that one read.
     """
 
     def continues(first: int, nodes: list[Node]) -> bool:

@@ -33,12 +33,12 @@ class LayerKernel:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read; an operand of a reduction that is combined with the result is read twice [bytes]."""
+        """Bytes read, with those read twice [bytes]."""
         return sum(self.reads.values()) + self.bytes_reread
 
     @property
     def bytes_reread(self) -> int:
-        """Bytes of the operands that are read twice [bytes]."""
+        """Size of the operands of a reduction that are combined with its result, and so read twice [bytes]."""
         return sum(size for value, size in self.reads.items() if self.stages[value] == _BOTH)
 
     @property
@@ -81,10 +81,7 @@ def group_layers(graph: Graph) -> LayerKernels:
 
 
 def _find_updated_variables(graph: Graph) -> dict[int, int]:
-    """Return the updated variable of each node of the update, by connection through non-scalar values.
-
-    Scalar work (a bias correction) is assigned to the next updated variable.
-    """
+    """Return the updated variable of each node of the update, by connection; of scalar work, the next one."""
     every = {i: node for i, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE}
     updates = {index: node for index, node in every.items() if not node.scalar}
     roots = {index: index for index in updates}
@@ -128,7 +125,14 @@ class _BorderTraffic:
 
     def count(self) -> None:
         """Compute every kernel's reads and writes."""
-        stages = self._find_stages()
+        stages: list[int] = []  # of each node's reads
+        roles = [node.role for node in self.graph.nodes]
+        for inner in self._inner:
+            late = any(roles[maker] is Role.REDUCE or stages[maker] & _LATE for maker in inner.values())
+            stages.append(_LATE if late else _EARLY)
+        for index, inner in reversed([*enumerate(self._inner)]):  # pointwise work before a reduction is repeated
+            for maker in inner.values():
+                stages[maker] |= stages[index] if roles[maker] is Role.POINTWISE else 0
         after_largest: set[int] = set()  # nodes that depend on the largest values of their kernel's own operands
         for index, node in enumerate(self.graph.nodes):
             kernel = self.kernels[self.kernel_of[index]]
@@ -146,21 +150,6 @@ class _BorderTraffic:
                     self._write(operand)
         for value in self.outputs:
             self._write(value)
-
-    def _find_stages(self) -> list[int]:
-        """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.
-
-        Pointwise work before a reduction is repeated after it if its result is needed there.
-        """
-        stages: list[int] = []
-        roles = [node.role for node in self.graph.nodes]
-        for inner in self._inner:
-            late = any(roles[maker] is Role.REDUCE or stages[maker] & _LATE for maker in inner.values())
-            stages.append(_LATE if late else _EARLY)
-        for index, inner in reversed([*enumerate(self._inner)]):
-            for maker in inner.values():
-                stages[maker] |= stages[index] if roles[maker] is Role.POINTWISE else 0
-        return stages
 
     def _write(self, value: int) -> None:
         """Count a value as written by its producer, once."""

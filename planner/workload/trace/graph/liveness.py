@@ -41,13 +41,22 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
             readers = [graph.nodes[user] for user in users[value]] if node.role is Role.CONTRACTION else []
             if readers and all(reader.name == "convert_element_type" for reader in readers):
                 narrow[value] = min(narrow[value], max(graph.sizes[one.outputs[0]] for one in readers))
+    last = {number: index for index, number in enumerate(layers.kernel_of)}
+    masks = {**_find_rectified(graph), **_find_dropout_masks(graph)}
+    kernels = []  # by layer call
+    for number, one in enumerate(layers.kernels):
+        root = graph.nodes[one.first]
+        backward = root.phase == "backward" and root.role in FUSIBLE
+        reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
+        kernels.append(FusedKernel(one.first, last[number], reads))
+    by_layer = Fusion(kernels, {value for kernel in kernels for value in kernel.reads} | set(graph.outputs))
     widened, narrowed = replace(graph, sizes=wide), replace(graph, sizes=narrow)
     compiled = fuse(graph, kept=SETS["kept_by_xla"])
     on_tpu = fuse(narrowed, kept=SETS["kept_by_xla"], into_products=True)
     peaks = (
         compute_peak_bytes(graph, fusion, donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True),
-        compute_peak_bytes(graph, _convert_to_fusion(graph, layers), donated=donated),
+        compute_peak_bytes(graph, by_layer, donated=donated),
         compute_peak_bytes(widened, compiled, donated=donated, workspaces=True, recompute=donated),
         compute_peak_bytes(narrowed, on_tpu, donated=donated, workspaces=True),
     )
@@ -59,13 +68,9 @@ def compute_peak_bytes(
 ) -> int:
     """Return the peak of simultaneously live values in program order [bytes].
 
-    Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
-    reads it. Variables and the batch are no such values, nor are gradients that wait for the update. A pointwise
-    kernel may overwrite an operand that it is the last to read.
-
-    Args:
-        workspaces: Whether kernels need memory besides operands and results.
-        recompute: Whether everything but matrix products is recomputed in the backward pass.
+    A value that a kernel stores lives until the last one that reads it, which may overwrite it if it is pointwise.
+    Variables and the batch are no such values, nor are gradients that wait for the update. `workspaces`: whether
+    kernels need further memory; `recompute`: whether all but matrix products is recomputed in the backward pass.
     """
     ends, skipped = dict[int, int](), set[int]()
     for kernel in fusion.kernels:
@@ -101,25 +106,8 @@ def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
     return largest
 
 
-def _convert_to_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
-    """Convert a grouping by layer call to a `Fusion`."""
-    last = {number: index for index, number in enumerate(layers.kernel_of)}
-    masks = {**_find_rectified(graph), **_find_dropout_masks(graph)}
-    kernels = []
-    for number, one in enumerate(layers.kernels):
-        root = graph.nodes[one.first]
-        backward = root.phase == "backward" and root.role in FUSIBLE
-        reads = {masks.get(value, value) if backward else value: size for value, size in one.reads.items()}
-        kernels.append(FusedKernel(one.first, last[number], reads))
-    return Fusion(kernels, stored={value for kernel in kernels for value in kernel.reads} | set(graph.outputs))
-
-
 def _find_rectified(graph: Graph) -> dict[int, int]:
-    """Return the results of rectifiers by their operands (before and after a bias is added).
-
-    Frameworks' own kernels derive the gradient's mask from the result, which overwrites the operand: one
-    tensor per layer instead of two.
-    """
+    """Return the results of rectifiers by their operands (before and after a bias), which frameworks overwrite."""
     producers, found = graph.producers(), {}
     for node in graph.nodes:
         if node.name != "max" or len(node.inputs) != 1 or node.phase != "forward" or node.scalar:

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
-from ..rules import (
-    SETS,
-    Equation,
-    Role,
-    Rule,
-    build_transposition,
-    count_elements,
-    find_rule,
-    get_shape,
-    keeps_order,
-    nbytes,
-)
+from ..rules import SETS, Equation, Role, Rule, count_elements, find_rule, get_shape, keeps_order, nbytes
 from .instrumentation import parse_scope
 
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
@@ -98,7 +89,8 @@ class _GraphBuilder:
             if value is None or keeps_order(shape, order):
                 continue
             if (value, order) not in self._fronts:
-                moved = build_transposition(variable.aval, order)
+                like = jax.ShapeDtypeStruct(shape, variable.aval.dtype)
+                moved = jax.make_jaxpr(jax.lax.transpose, static_argnums=1)(like, order).eqns[0]
                 copies = self._primitive(moved, find_rule("transpose"), [value], place)
                 self._fronts[value, order] = copies[0]
             results[side] = self._fronts[value, order]

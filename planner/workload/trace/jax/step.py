@@ -44,8 +44,8 @@ _UNIFORM = {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb"
 def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     """Context in which the optimizer updates one variable of each shape and type, in a scope with their count.
 
-    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to update
-    equal variables equally, or with weight decay, which changes each variable before its update, are left as is.
+    The others are assigned their gradient, so that it is still computed. Optimizers not known to update equal
+    variables equally are left as is, and with weight decay, which changes each variable before its update.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -94,11 +94,8 @@ def trace_step(
 ) -> TracedStep:
     """Trace one step of a model on JAX, its optimizer and metrics built, whose variables may be abstract.
 
-    Args:
-        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
-        mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
-        placement: Placement of its variables on several devices; None for one.
-        known: Steps of the same model that were traced before, to which this one is added; None to keep none.
+    `data`: one sample as `train_step` gets it, such as (x, y); for inference, of x. `known`: steps of the same
+    model that were traced before, to which this one is added.
     """
     known, train = {} if known is None else known, mode == "train"
     trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
