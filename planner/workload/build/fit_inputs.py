@@ -63,10 +63,9 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
 
 
 def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int | None = None) -> SpecTree:
-    """Return a batch as Keras hands it to `train_step`.
+    """Return a batch as Keras hands it to `train_step` (`pack_x_y_sample_weight`, Keras 3.15).
 
-    `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
-    itself (`pack_x_y_sample_weight`, Keras 3.15).
+    `parts` is the length of the tuple that a pipeline yields, 0 for x alone; None for arrays [-].
     """
     if parts is None:
         given = 1 if isinstance(x, (list, tuple)) else 0
@@ -205,10 +204,7 @@ def find_activation(model: Any, output: Any) -> str:
 
 
 def build_target_specs(model: Any, output: Any) -> SpecTree:
-    """Return the targets of the compiled loss, nested like the output; None without a loss.
-
-    Sparse losses take one integer per row of probabilities; all others an array of the output's shape.
-    """
+    """Return the targets of the compiled loss, nested like the output; None without a loss."""
     if model.loss is None:
         return None
     flat = keras.tree.flatten(output)
@@ -318,14 +314,17 @@ def compile_model(
     return build_target_specs(model, output) if feed.x is None else feed.y
 
 
-def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size: int) -> None:
-    """Create the variables of metrics, loss and optimizer, as in the first step of `fit()`, which gets `data`.
+def build_training_state(
+    model: Any, x: SpecTree, y: SpecTree, output: Any, *, feed: FitInputs, batch_size: int
+) -> SpecTree:
+    """Create the variables of metrics, loss and optimizer, and return the data for `train_step`.
 
-    Keras itself would trace the whole model again (5 s for ResNet-50). On TensorFlow, a `train_step` of the user's
-    builds what it uses.
+    Keras would trace the whole model again (5 s for ResNet-50). On TensorFlow, a `train_step` of the user's builds
+    what it uses.
     """
+    data = pack_batch(x, y, feed.sample_weight, parts=feed.parts)
     if is_own(model, "train_step") and _defers_building(model):
-        return
+        return data
     if output is not None:
         batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
 
@@ -336,6 +335,7 @@ def build_training_state(model: Any, data: SpecTree, output: Any, *, batch_size:
         _build_parts(model, batch, keras.tree.map_structure(fix_batch, output))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+    return data
 
 
 def _build_parts(model: Any, batch: Any, y_pred: Any) -> None:

@@ -1,9 +1,7 @@
 """Construction of a Keras model without its weights: from a function, an application, a file or a preset.
 
-Of a saved file, configurations are read, and no code is run.
-
-Keras Hub's package has the names of its presets; their configurations lie beside the weights. They are read from
-gpuplan's own table (`profiles/keras_hub_presets.toml`), from Kaggle's cache, or from a folder that the user names.
+Of a saved file, configurations are read, and no code is run. Those of Keras Hub's presets lie beside the weights:
+they are read from gpuplan's table (`profiles/keras_hub_presets.toml`), Kaggle's cache, or a folder of the user's.
 """
 
 from __future__ import annotations
@@ -24,6 +22,8 @@ from types import ModuleType
 from typing import Any
 
 import keras
+from keras.src.legacy.saving import saving_options, saving_utils
+from keras.src.saving.serialization_lib import SafeModeScope
 
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ...limits import MAX_BATCH_SIZE, require_count
@@ -118,10 +118,7 @@ LEFT_OUT = ("tensorflow", "tensorflow_text")
 
 
 def import_keras_hub() -> ModuleType:
-    """Return Keras Hub, imported without TensorFlow if it is not imported yet and Keras runs on another backend.
-
-    Its models are the same; tokenizers and preprocessors, which a preset is built without, fail for lack of it.
-    """
+    """Return Keras Hub, without TensorFlow, which only its tokenizers need, unless imported or Keras's backend."""
     if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
         return importlib.import_module("keras_hub")
     before = set(sys.modules)
@@ -149,7 +146,6 @@ def build_preset(reference: Reference) -> Any:
 
     Arguments of the reference: `task`, one of Keras Hub's, or `Backbone`; `sequence_length` [tokens]; `quantize`,
     `lora_rank` and `lora_target_layer_names` of its backbone; all others are the task's own.
-
     Raises UsageError if Keras Hub is not installed, the configuration is not here, or an argument does not fit.
     """
     arguments, text = dict(reference.arguments), reference.text
@@ -228,7 +224,6 @@ def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
 
 
 def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
-    """Put a backbone under the head of a task."""
     wanted = name or DEFAULT_TASK
     kinds = (kind for kind in vars(keras_hub.models).values() if isinstance(kind, type))
     tasks: dict[str, Any] = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
@@ -301,7 +296,11 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
         if path.suffix == ".keras":
             model = keras.saving.deserialize_keras_object(config, safe_mode=True)
         else:
-            model = _build_from_legacy_config(config, training)
+            options = saving_options.keras_option_scope(use_legacy_config=True)
+            with options, SafeModeScope(True):  # Keras has only a private function for it
+                model = saving_utils.model_from_config(config, custom_objects={})
+            if training is not None and isinstance(model, keras.Model):
+                model.compile(**saving_utils.compile_args_from_training_config(training, {}))
         if not isinstance(model, keras.Model):
             raise TypeError(f"it describes a {type(model).__name__}, not a model")
         return model
@@ -335,10 +334,7 @@ def _read_hdf5(path: Path, again: str) -> tuple[Any, Any]:
 
 
 def require_no_code(config: Any, *, name: str) -> None:
-    """Raise UsageError if a saved configuration contains code or refers to anything outside Keras.
-
-    It is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
-    """
+    """Raise UsageError if a configuration has code or classes outside Keras: stricter than its safe mode."""
     for node in _iter_objects(config):
         kind, module = node.get("class_name"), node.get("module")
         if kind in CODE_CLASSES:
@@ -350,7 +346,6 @@ def require_no_code(config: Any, *, name: str) -> None:
 
 
 def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object of a configuration, including nested ones."""
     pending = [config]
     while pending:
         node = pending.pop()
@@ -376,15 +371,3 @@ def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
         elif "source_name" in (dtype.get("config") or {}):
             dtype["config"]["source_name"] = policy
     return copy
-
-
-def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
-    """Build a model from HDF5's older configuration; Keras has only a private function for it."""
-    from keras.src.legacy.saving import saving_options, saving_utils
-    from keras.src.saving.serialization_lib import SafeModeScope
-
-    with saving_options.keras_option_scope(use_legacy_config=True), SafeModeScope(True):
-        model = saving_utils.model_from_config(config, custom_objects={})
-    if training is not None and isinstance(model, keras.Model):
-        model.compile(**saving_utils.compile_args_from_training_config(training, {}))
-    return model

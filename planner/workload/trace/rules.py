@@ -107,13 +107,9 @@ def build_convolution(
         "wgrad": (window * first, second, pixels_out),
     }[variant]
     return {
+        **build_product(m=m, n=n, k=k, batch=groups, variant=variant),
         "kind": OpKind.DEPTHWISE if groups > 1 and channels_in == groups else OpKind.CONV,
-        "variant": variant,
         "flops": 2.0 * (pixels_out * window * first * channels_out),
-        "m": m,
-        "n": n,
-        "k": k,
-        "batch": groups,
         "kernel": kernel,
         "channels_in": channels_in,
         "channels_out": channels_out,

@@ -1,7 +1,6 @@
 """Counting of a Keras model's real step on the TensorFlow backend, from the graph of its concrete function.
 
-For models that run on no other backend: rows are operations of the graph, with loops multiplied. Unlike JAX's
-tracer, this one does not know which operations belong to one layer or fusion.
+For models that run on no other backend: rows are operations, with loops multiplied, of unknown layer and fusion.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ class Node:
     role: Role = field(init=False)  # that of its rule, which is read often
 
     def __post_init__(self) -> None:
-        """Set the role."""
         self.role = self.rule.role
 
     @property

@@ -76,10 +76,9 @@ class _GraphBuilder:
         return self._primitive(equation, rule, inputs, place)
 
     def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
-        """Return the operands of batched products with batch axes first, copied if necessary.
+        """Return the operands of batched products with batch axes first, copied as every framework does.
 
-        Libraries step through a batch of products with one stride: queries, keys and values in the layout (batch,
-        length, heads, size) are transposed in every framework. The gradient reads the same copies.
+        Libraries step through a batch of products with one stride. The gradient reads the same copies.
         """
         results = list(inputs)
         for side, axes in enumerate(equation.params["dimension_numbers"][1]):
@@ -211,11 +210,7 @@ def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
 
 
 def _fold_layouts(graph: Graph) -> None:
-    """Remove transpositions and reversals that contractions perform on reading or writing.
-
-    Convolutions accept kernels and return kernel gradients in any layout; matrix products accept transposed
-    operands and return transposed results. Batched products do not: their transpositions move data.
-    """
+    """Remove transpositions and reversals that contractions perform on reading or writing; batched ones do not."""
     names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
     users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
     layouts = [node for node in graph.nodes if node.name in SETS["layouts"] and node.inputs]

@@ -27,11 +27,9 @@ from ...ops import Mode, Op, OpKind
 from ...options import SpecTree, iter_specs, map_specs
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
-from ..graph.attention import fuse_attention
-from ..graph.fusion import fuse
+from ..graph.fusion import PEAKS, compute_peaks, fuse
 from ..graph.graph import Graph, has_primitive
-from ..graph.layers import group_layers
-from ..graph.liveness import PEAKS, compute_peaks
+from ..graph.layers import fuse_attention, group_layers
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
@@ -269,14 +267,12 @@ def compute_memory(
     )
 
 
-KEPT = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
-
-
 def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
     """Return a step of another backend as its operations, one kernel each; `input_bytes` of a batch."""
     if train:
         held = sum(op.bytes_written * op.count for op in ops if op.phase == "forward")
     else:
         held = max((op.bytes_read + op.bytes_written for op in ops), default=0.0)
-    peaks = dict.fromkeys(PEAKS, int(held))
-    return TracedStep(ops, compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks), (), (KEPT,))
+    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=dict.fromkeys(PEAKS, int(held)))
+    kept = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
+    return TracedStep(ops, memory, notes=(kept,))
