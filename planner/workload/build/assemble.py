@@ -87,7 +87,7 @@ class ModelAssembler:
     def assemble(self, options: WorkloadOptions) -> Workload:
         """Trace one step and build the workload; `batch_size`, `remat` and `tensor` may differ between calls.
 
-        Raises UsageError for inputs without a fixed shape and options that do not fit, CaptureError in its own code.
+        Raises UsageError for inputs of no fixed shape or unfit options, CaptureError where its own code failed.
         """
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
