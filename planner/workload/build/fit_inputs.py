@@ -34,7 +34,7 @@ class FitInputs:
     batch_size: int | None = None  # samples per step; None if unknown, like the others [-]
     samples: int | None = None  # training samples per epoch [-]
     steps_per_epoch: int | None = None
-    validation_samples: int | None = None  # evaluated after every epoch, in the mean; None also if there are none
+    validation_samples: int | None = None  # evaluated after an epoch, in the mean; None also if there are none [-]
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
