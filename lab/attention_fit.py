@@ -18,7 +18,7 @@ from gpuplan.predict.roofline import soft_max
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.units import TERA
 from gpuplan.workload.model import AttentionCall
-from gpuplan.workload.trace.graph.attention import build_attention_product
+from gpuplan.workload.trace.graph.layers import build_attention_product
 
 from .concatenated_steps import concatenate_kernels
 

@@ -9,8 +9,7 @@ import keras
 import numpy as np
 import pytest
 from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
-from gpuplan.workload.build.first_step import build_predictions
-from gpuplan.workload.build.fit_inputs import pack_batch, read_fit_inputs
+from gpuplan.workload.build.fit_inputs import build_predictions, pack_batch, read_fit_inputs
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import ArraySpec, WorkloadOptions
 from keras import layers

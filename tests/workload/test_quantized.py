@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.workload.build.assemble import ModelAssembler, RunProperties
-from gpuplan.workload.build.saved_model import replace_dtype_policy
+from gpuplan.workload.build.from_reference import replace_dtype_policy
 from gpuplan.workload.capture.load import WorkloadOptions, trace_keras_model
 from gpuplan.workload.capture.materialize import abstract_variables
 

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.build.saved_model import build_saved_model
+from gpuplan.workload.build.from_reference import build_saved_model
 from gpuplan.workload.capture.materialize import abstract_variables
 
 

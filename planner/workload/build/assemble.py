@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from typing import Any, Literal
 
@@ -20,18 +21,17 @@ from ..keras_layers import replacing
 from ..model import DeviceLayout, Strategy, Workload
 from ..ops import Mode
 from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions
-from ..trace.division.spec import Placement
-from ..trace.jax.step import (
-    KnownSteps,
-    TracedStep,
-    build_device_layout,
-    build_unfused,
-    compute_batch_bytes,
-    trace_step,
+from ..trace.division.spec import Placement, find_distribution, place_in_parts
+from ..trace.jax.step import TracedStep, build_device_layout, build_unfused, compute_batch_bytes, trace_step
+from .fit_inputs import (
+    FitInputs,
+    build_output,
+    build_training_state,
+    compile_model,
+    get_attribute,
+    require_backend_of_step,
+    validate_names,
 )
-from .first_step import build_output, build_training_state, compile_model, get_attribute, require_backend_of_step
-from .fit_inputs import FitInputs, pack_batch, validate_names
-from .layout_on_mesh import find_distribution, place_in_parts
 from .model_facts import (
     NAME,
     find_layer_sizes,
@@ -82,13 +82,12 @@ class ModelAssembler:
         self.model, self.run = model, run
         self._compiled: tuple[SpecTree, list[str]] | None = None  # its targets, and notes
         self._names: dict[str, int] | None = None
-        self._traced: dict[bool, KnownSteps] = {}
+        self._traced: dict[bool, dict[Any, Any]] = {}  # known steps, by `options.remat`
 
     def assemble(self, options: WorkloadOptions) -> Workload:
         """Trace one step and build the workload; `batch_size`, `remat` and `tensor` may differ between calls.
 
-        Raises UsageError if the model's inputs have no fixed shape or an option does not fit it, CaptureError if
-        building or tracing failed in its own code.
+        Raises UsageError for inputs of no fixed shape or unfit options, CaptureError where its own code failed.
         """
         model, run = self.model, self.run
         validate_names(loss=options.loss, optimizer=options.optimizer)
@@ -121,12 +120,15 @@ class ModelAssembler:
                     self._compiled = compile_model(model, output, feed, options=options, notes=own), own
                 y, compile_notes = self._compiled
                 notes += compile_notes
-                data = pack_batch(x, y, feed.sample_weight, parts=feed.parts)
-                build_training_state(model, data, output, batch_size=batch_size)
+                data = build_training_state(model, x, y, output, feed=feed, batch_size=batch_size)
             placement = scripted = find_distribution(model, mode=options.mode)
             if options.tensor is not None:
                 placement = place_in_parts(model, options.tensor, mode=options.mode)
-            self._restore_names()
+            # Keras's counters of names are set as at the first call, so that each trace gives the same names.
+            counters: Any = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
+            self._names = dict(counters) if self._names is None else self._names
+            counters.clear()
+            counters.update(self._names)
             with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
                 traced = self._trace(data, options, batch_size=batch_size, placement=placement)
         if accumulation_steps > 1:
@@ -152,13 +154,6 @@ class ModelAssembler:
             takes_all &= prod(placement.sizes.values()) == jax.device_count()
         layout = build_device_layout(self.model, placement, mode=mode, takes_all=takes_all)
         return layout if strategy is None else replace(layout, keeps_batch=strategy.keeps_batch)
-
-    def _restore_names(self) -> None:
-        """Set Keras's counters of names as at the first call, so that each trace gives the same names."""
-        counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
-        self._names = dict(counters) if self._names is None else self._names
-        counters.clear()
-        counters.update(self._names)
 
     def _trace(
         self, data: SpecTree, options: WorkloadOptions, *, batch_size: int, placement: Placement | None
@@ -266,13 +261,10 @@ def without_device_pinning(model: Any) -> AbstractContextManager[None]:
 
 
 def _read_versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
     backend = get_user_backend() or keras.backend.backend()  # what the user's run computes on
     installed = {"keras": version("keras"), "jax": version("jax")}
-    if backend in PACKAGES_OF:
-        installed[backend] = "not installed"
     for package in PACKAGES_OF.get(backend, ()):
+        installed.setdefault(backend, "not installed")
         with suppress(PackageNotFoundError):
             installed[backend] = version(package)
     return installed

@@ -1,7 +1,8 @@
-"""Input of `fit()`: shapes, types and counts, from at most one batch; default losses and targets."""
+"""Input of `fit()` from at most one batch, and its first step as Keras builds it: loss, metrics, optimizer."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from contextlib import suppress
@@ -9,10 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
+from keras.src import backend
 
 from ...errors import UsageError, near_names_hint
+from ..backend import OTHER_BACKENDS, find_own_backend
 from ..errors import BackendError, CaptureError, to_one_line
-from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, iter_specs, map_specs
+from ..ops import Mode
+from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions, iter_specs, map_specs
 
 EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
 NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
@@ -29,7 +34,7 @@ class FitInputs:
     batch_size: int | None = None  # samples per step; None if unknown, like the others [-]
     samples: int | None = None  # training samples per epoch [-]
     steps_per_epoch: int | None = None
-    validation_samples: int | None = None  # evaluated after every epoch; None also if there are none [-]
+    validation_samples: int | None = None  # evaluated after an epoch, in the mean; None also if there are none [-]
 
 
 def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
@@ -40,19 +45,27 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
     data, steps = arguments["x"], arguments.get("steps_per_epoch")
     if data is None:
         raise CaptureError("fit() was called without data", hint=f"pass {EVERY_KIND}")
-    are_arrays = _is_arrays(data)
+    are_arrays, held_out = _is_arrays(data), arguments.get("validation_data")
     feed = _describe_arrays(data, arguments) if are_arrays else _describe_batches(data, steps_per_epoch=steps)
-    feed = replace(feed, validation_samples=_count_validation_samples(data, arguments))
+    samples, often = None, arguments.get("validation_freq") or 1  # samples: evaluated each time
+    if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
+        samples = _count_samples(held_out[0])
+    elif held_out is None and arguments.get("validation_split") and are_arrays:
+        samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
+    else:
+        with suppress(Exception):  # the data is the user's code, if there is any
+            samples = _describe_batches(held_out, steps_per_epoch=arguments.get("validation_steps")).samples
+    if samples is not None and isinstance(often, int):
+        feed = replace(feed, validation_samples=max(1, samples // often))
     if arguments.get("class_weight") and feed.sample_weight is None:
         return replace(feed, sample_weight=ArraySpec((), "float32"), parts=None)
     return feed
 
 
 def pack_batch(x: SpecTree, y: SpecTree, sample_weight: SpecTree, *, parts: int | None = None) -> SpecTree:
-    """Return a batch as Keras hands it to `train_step`.
+    """Return a batch as Keras hands it to `train_step` (`pack_x_y_sample_weight`, Keras 3.15).
 
-    `parts` is the length of the tuple that a pipeline yields, 0 for x alone [-]; None where Keras packs arrays
-    itself (`pack_x_y_sample_weight`, Keras 3.15).
+    `parts` is the length of the tuple that a pipeline yields, 0 for x alone; None for arrays [-].
     """
     if parts is None:
         given = 1 if isinstance(x, (list, tuple)) else 0
@@ -87,20 +100,6 @@ def _count_samples(data: Any) -> int:
     if len(lengths) != 1 or lengths == {0}:
         raise CaptureError(f"fit() was given arrays of {sorted(lengths)} samples", hint="give equal lengths")
     return lengths.pop()
-
-
-def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | None:
-    """Return the samples evaluated after every epoch, with `validation_freq` in the mean; None if unknown [-]."""
-    samples: int | None = None
-    held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
-    if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
-        samples = _count_samples(held_out[0])
-    elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
-        samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
-    else:
-        with suppress(Exception):  # the data is the user's code, if there is any
-            samples = _describe_batches(held_out, steps_per_epoch=arguments.get("validation_steps")).samples
-    return max(1, samples // often) if samples is not None and isinstance(often, int) else None
 
 
 def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
@@ -205,10 +204,7 @@ def find_activation(model: Any, output: Any) -> str:
 
 
 def build_target_specs(model: Any, output: Any) -> SpecTree:
-    """Return the targets of the compiled loss, nested like the output; None without a loss.
-
-    Sparse losses take one integer per row of probabilities; all others an array of the output's shape.
-    """
+    """Return the targets of the compiled loss, nested like the output; None without a loss."""
     if model.loss is None:
         return None
     flat = keras.tree.flatten(output)
@@ -241,3 +237,129 @@ def validate_names(*, loss: str | None, optimizer: str | None) -> None:
             known = [known for known in dir(room) if not known.startswith("_")]
             hint = near_names_hint(str(name), known, see_all=f"python -c 'help({room.__name__})'")
             raise UsageError(f"Keras has no `{name}` for {flag}", hint=hint) from None
+
+
+def is_own(model: Any, name: str) -> bool:
+    """Return whether a method of a model (`train_step`) is the user's, not Keras's."""
+    return getattr(getattr(type(model), name), "__module__", "").partition(".")[0] != "keras"
+
+
+def require_backend_of_step(model: Any, text: str) -> None:
+    """Raise BackendError if the model's own `train_step` is for another backend; JAX alone passes the state."""
+    if not is_own(model, "train_step"):
+        return
+    step, current = type(model).train_step, keras.backend.backend()
+    code, names = getattr(step, "__code__", None), getattr(step, "__globals__", {})
+    used = {getattr(names.get(name), "__name__", "").partition(".")[0] for name in getattr(code, "co_names", ())}
+    needed = next((name for name in OTHER_BACKENDS if name in used), None)
+    if needed is None and current == "jax":
+        try:
+            inspect.signature(step).bind(model, (), ())
+        except TypeError:
+            needed = find_own_backend() or OTHER_BACKENDS[0]
+    if needed not in (None, current):
+        raise BackendError(
+            f"{text}: `train_step` of {type(model).__name__} needs the {needed} backend",
+            hint=f"`pip install 'gpuplan[{needed}]'`",
+            backend=needed,
+        )
+
+
+def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infer") -> Any | None:
+    """Return the symbolic output of a model, built as Keras builds it; None where Keras does not call it.
+
+    Keras's own `train_step` calls the model. Before another one, `fit()` calls it on JAX and PyTorch if a layer,
+    the loss or a metric is not built (`_symbolic_build`, Keras 3.15), and on TensorFlow only under a strategy.
+    """
+    if all(layer.built for layer in model._flatten_layers()):
+        outputs: Any = get_attribute(model, "outputs") or ()
+        known = outputs[0] if len(outputs) == 1 else get_attribute(model, "output")
+        of_another_phase = any(one.shape[0] not in (None, batch_size) for one in outputs)
+        if outputs and known is not None and not of_another_phase:
+            return known
+    if mode == "train" and is_own(model, "train_step"):
+        parts = (getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None))
+        built = all(part.built for part in (*model._flatten_layers(), *parts) if part is not None)
+        if built or _defers_building(model):
+            return None
+    return model(map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), x))
+
+
+def _defers_building(model: Any) -> bool:
+    return keras.backend.backend() == "tensorflow" and model._distribute_strategy is None
+
+
+def get_attribute(model: Any, name: str) -> Any:
+    """Return a property for which Keras raises until the model was called."""
+    try:
+        return getattr(model, name, None)
+    except (AttributeError, ValueError):
+        return None
+
+
+def compile_model(
+    model: Any, output: Any, feed: FitInputs, *, options: WorkloadOptions, notes: list[str]
+) -> SpecTree:
+    """Compile a model that is not compiled or needs another loss; return its targets."""
+    if not model.compiled or options.loss or options.optimizer:
+        loss = options.loss or (model.loss if model.compiled else None)
+        optimizer = options.optimizer or (model.optimizer if model.compiled else None)
+        if not model.compiled:
+            assumed = ["a loss matching its output"] * (loss is None) + ["Adam"] * (optimizer is None)
+            what = " and ".join(assumed) or "the given loss and optimizer"
+            notes.append(f"the model is not compiled: {what} assumed")
+        if loss is None and output is not None:
+            loss = choose_loss(model, output, feed.y)
+        model.compile(optimizer=optimizer or "adam", loss=loss)
+    return build_target_specs(model, output) if feed.x is None else feed.y
+
+
+def build_training_state(
+    model: Any, x: SpecTree, y: SpecTree, output: Any, *, feed: FitInputs, batch_size: int
+) -> SpecTree:
+    """Create the variables of metrics, loss and optimizer, and return the data for `train_step`.
+
+    Keras would trace the whole model again (5 s for ResNet-50). On TensorFlow, a `train_step` of the user's builds
+    what it uses.
+    """
+    data = pack_batch(x, y, feed.sample_weight, parts=feed.parts)
+    if is_own(model, "train_step") and _defers_building(model):
+        return data
+    if output is not None:
+        batch = map_specs(lambda spec: keras.KerasTensor((batch_size, *spec.shape), spec.dtype), data)
+
+        def fix_batch(tensor: Any) -> Any:
+            first = () if not tensor.shape else (tensor.shape[0] or batch_size,)
+            return keras.KerasTensor((*first, *tensor.shape[1:]), tensor.dtype)
+
+        _build_parts(model, batch, keras.tree.map_structure(fix_batch, output))
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    return data
+
+
+def _build_parts(model: Any, batch: Any, y_pred: Any) -> None:
+    """Build metrics and loss, by the user's methods if there are any, else without the losses of layers."""
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+    metrics, loss = getattr(model, "_compile_metrics", None), getattr(model, "_compile_loss", None)
+    if metrics is not None and not metrics.built:
+        if is_own(model, "compute_metrics"):
+            backend.compute_output_spec(model.compute_metrics, x, y, y_pred, sample_weight=weight)
+        elif y is not None:
+            metrics.build(y, y_pred)
+    if loss is not None and not loss.built:
+        if is_own(model, "compute_loss"):
+            backend.compute_output_spec(model._compute_loss, x, y, y_pred, sample_weight=weight, training=False)
+        elif y is not None:
+            backend.compute_output_spec(loss, y, y_pred, weight)  # arranges targets by the names of outputs
+
+
+def build_predictions(model: Any, output: Any, *, samples: int) -> Any:
+    """Return arrays in the shapes and types of an output, for some samples, from which a script can sample."""
+
+    def predict(tensor: Any) -> Any:
+        shape = (samples, *tensor.shape[1:])
+        by_activation = {"softmax": 1.0 / max(1, shape[-1] or 1), "sigmoid": 0.5}
+        return np.full(shape, by_activation.get(find_activation(model, tensor), 0.0), str(tensor.dtype))
+
+    return keras.tree.map_structure(predict, output)

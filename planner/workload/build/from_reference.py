@@ -1,7 +1,7 @@
-"""Construction of a Keras model from a function, an application or a preset of Keras Hub, without its weights.
+"""Construction of a Keras model without its weights: from a function, an application, a file or a preset.
 
-Keras Hub's package has the names of its presets; their configurations lie beside the weights. They are read from
-gpuplan's own table (`profiles/keras_hub_presets.toml`), from Kaggle's cache, or from a folder that the user names.
+Of a saved file, configurations are read, and no code is run. Those of Keras Hub's presets lie beside the weights:
+they are read from gpuplan's table (`profiles/keras_hub_presets.toml`), Kaggle's cache, or a folder of the user's.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 import tomllib
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,13 +22,16 @@ from types import ModuleType
 from typing import Any
 
 import keras
+from keras.src.legacy.saving import saving_options, saving_utils
+from keras.src.saving.serialization_lib import SafeModeScope
 
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ...limits import MAX_BATCH_SIZE, require_count
 from ...records import parse_json
-from ..errors import CaptureError, build_user_code_error
+from ...units import MIB
+from ..errors import CaptureError, build_user_code_error, to_one_line
+from ..options import get_keras_policy
 from ..reference import KERAS_HUB, Reference
-from .saved_model import build_saved_model, replace_dtype_policy, require_no_code
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
@@ -112,10 +118,7 @@ LEFT_OUT = ("tensorflow", "tensorflow_text")
 
 
 def import_keras_hub() -> ModuleType:
-    """Return Keras Hub, imported without TensorFlow if it is not imported yet and Keras runs on another backend.
-
-    Its models are the same; tokenizers and preprocessors, which a preset is built without, fail for lack of it.
-    """
+    """Return Keras Hub, without TensorFlow, which only its tokenizers need, unless imported or Keras's backend."""
     if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
         return importlib.import_module("keras_hub")
     before = set(sys.modules)
@@ -143,7 +146,6 @@ def build_preset(reference: Reference) -> Any:
 
     Arguments of the reference: `task`, one of Keras Hub's, or `Backbone`; `sequence_length` [tokens]; `quantize`,
     `lora_rank` and `lora_target_layer_names` of its backbone; all others are the task's own.
-
     Raises UsageError if Keras Hub is not installed, the configuration is not here, or an argument does not fit.
     """
     arguments, text = dict(reference.arguments), reference.text
@@ -222,7 +224,6 @@ def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
 
 
 def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
-    """Put a backbone under the head of a task."""
     wanted = name or DEFAULT_TASK
     kinds = (kind for kind in vars(keras_hub.models).values() if isinstance(kind, type))
     tasks: dict[str, Any] = {kind.__name__: kind for kind in kinds if issubclass(kind, keras_hub.models.Task)}
@@ -260,3 +261,113 @@ def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
     if model.compiled:
         fixed.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=model.jit_compile)
     return fixed
+
+
+TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
+NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
+CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+FLOAT_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+MOST_BYTES = 16 * MIB  # of a configuration, ten times that of the largest applications
+SAVE_AGAIN = "write it again with `model.save('{name}')`, or name the function that builds it: `models.py:build`"
+BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
+
+
+def build_saved_model(path: Path, *, precision: str | None) -> Any:
+    """Build the model described by a `.keras` or `.h5` file, compiled as there; `precision` replaces its policy.
+
+    Raises UsageError if the file is not a Keras model, contains code, or needs custom classes.
+    """
+    again, training = SAVE_AGAIN.format(name=path.name), None
+    if path.suffix == ".keras":
+        faults: tuple[type[Exception], ...] = (zipfile.BadZipFile, KeyError, ValueError, OSError)
+        refusing = _refusing(f"`{path.name}` is not a .keras file", *faults, hint=again)
+        with refusing, zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
+            config = _parse(file.read(MOST_BYTES + 1))  # which may unpack to far more than the archive has
+    else:
+        config, training = _read_hdf5(path, again)
+    if not isinstance(config, dict):
+        raise UsageError(f"`{path.name}` describes no model", hint=BY_FUNCTION)
+    for part in (config, training):
+        require_no_code(part, name=path.name)
+    if precision is not None:
+        config = replace_dtype_policy(config, get_keras_policy(precision))
+    faults = (ValueError, TypeError, KeyError, AttributeError, ImportError)
+    with _refusing(f"`{path.name}` cannot be built", *faults):
+        if path.suffix == ".keras":
+            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+        else:
+            options = saving_options.keras_option_scope(use_legacy_config=True)
+            with options, SafeModeScope(True):  # Keras has only a private function for it
+                model = saving_utils.model_from_config(config, custom_objects={})
+            if training is not None and isinstance(model, keras.Model):
+                model.compile(**saving_utils.compile_args_from_training_config(training, {}))
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"it describes a {type(model).__name__}, not a model")
+        return model
+
+
+@contextmanager
+def _refusing(what: str, *faults: type[Exception], hint: str = BY_FUNCTION) -> Iterator[None]:
+    """Convert exceptions to a UsageError that says what is wrong."""
+    try:
+        yield
+    except faults as error:
+        raise UsageError(f"{what}: {to_one_line(error)}", hint=hint) from error
+
+
+def _parse(text: str | bytes) -> Any:
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"its configuration has more than {MOST_BYTES // MIB} MiB")
+    return parse_json(text)
+
+
+def _read_hdf5(path: Path, again: str) -> tuple[Any, Any]:
+    """Return the configurations of the model and of its training; None for one that is not compiled."""
+    import h5py  # type: ignore[import-untyped]
+
+    with _refusing(f"`{path.name}` is not an HDF5 file", OSError, hint=again), h5py.File(path, "r") as file:
+        config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
+    if config is None:
+        raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
+    with _refusing(f"the model in `{path.name}` cannot be read", ValueError):
+        return _parse(config), None if training is None else _parse(training)
+
+
+def require_no_code(config: Any, *, name: str) -> None:
+    """Raise UsageError if a configuration has code or classes outside Keras: stricter than its safe mode."""
+    for node in _iter_objects(config):
+        kind, module = node.get("class_name"), node.get("module")
+        if kind in CODE_CLASSES:
+            raise UsageError(f"`{name}` contains a `{kind}`, whose code gpuplan does not run", hint=BY_FUNCTION)
+        if not isinstance(module, str):
+            continue
+        if module.split(".")[0] not in TRUSTED_PACKAGES or module.startswith(NOT_MODELING):
+            raise UsageError(f"`{name}` needs `{module}.{kind}`, which is not part of Keras", hint=BY_FUNCTION)
+
+
+def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
+    pending = [config]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
+    """Return the configuration with the dtype policy of every layer replaced, but not its quantization."""
+    copy: dict[str, Any] = json.loads(json.dumps(config))
+    for node in _iter_objects(copy):
+        inner = node.get("config")
+        if not isinstance(inner, dict) or not {"trainable", "dtype"} <= inner.keys():
+            continue
+        dtype = inner["dtype"]
+        if not isinstance(dtype, dict):
+            inner["dtype"] = policy if dtype in FLOAT_POLICIES else dtype
+        elif dtype.get("class_name") == "DTypePolicy":
+            inner["dtype"] = policy
+        elif "source_name" in (dtype.get("config") or {}):
+            dtype["config"]["source_name"] = policy
+    return copy

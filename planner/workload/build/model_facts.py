@@ -1,15 +1,25 @@
-"""Facts on a Keras model for its estimate: layers, precision, quantization, accumulation, recomputation."""
+"""Facts on a Keras model for its estimate, and changes of its layers: accumulation, recomputation, quantization.
+
+Layers without values are quantized, and adapted by LoRA, by Keras's own methods run on shapes: the variables that
+these create do not depend on the values.
+"""
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+import jax
 import keras
+from keras.src import backend, quantizers
+from keras.src.backend.common.remat import RematMode
 
+from ...errors import UsageError
 from ..keras_layers import iterate_layers, list_optimizers, replacing
 from ..model import LayerSizes
 from ..ops import Op, OpKind
@@ -26,10 +36,7 @@ def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
 
 
 def find_precision(model: Any) -> tuple[str, str | None]:
-    """Return the dtype policy used by most weights, and how it quantizes them, if it does.
-
-    Keras names policies of quantized layers `int8_from_mixed_bfloat16`, `int4/128_from_float32`.
-    """
+    """Return the dtype policy of most weights, and the quantization in it (`int4/128_from_float32`), if any."""
 
     def get_policy_name(layer: Any) -> str:
         policy = layer.dtype_policy
@@ -48,8 +55,7 @@ def find_precision(model: Any) -> tuple[str, str | None]:
 def note_model(model: Any, ops: Sequence[Op], options: WorkloadOptions) -> Iterator[str]:
     """Yield notes on a model: attention with dropout, nothing to train, a gradient that Keras does not pass.
 
-    With dropout, Keras 3.15 computes and stores the scores of attention. It gives the logits of a look-up table in
-    int8 no gradient of their own, unlike other layers in int8, only that of the scale
+    Keras 3.15 gives the logits of a look-up table in int8 only the gradient of the scale
     (keras/src/layers/core/reversible_embedding.py, `_int8_call`).
     """
     layers = list(model._flatten_layers())
@@ -87,8 +93,7 @@ def find_layer_sizes(model: Any) -> LayerSizes:
 def _iter_variables(model: Any) -> Iterator[list[Any]]:
     """Yield the trainable and frozen parameters of each layer, those of the model itself first.
 
-    Keras lists a variable under `_trainable_variables` if it was created to be trained, and keeps it there when it
-    is frozen; statistics and seeds are elsewhere, and so are integers and scales of quantized layers.
+    Keras keeps frozen ones in `_trainable_variables`; statistics, seeds and quantized weights are elsewhere.
     """
     yield list(model._trainable_variables)
     for layer in model.layers:
@@ -107,11 +112,7 @@ NAME = "gradient_accumulation_steps"
 
 @contextmanager
 def updating_in_every_step(model: Any) -> Iterator[int]:
-    """Let the optimizer of a model update in every step, and yield the steps that it takes for an update [-].
-
-    Keras updates in one branch of a condition that is known on the device alone; without it, the update can be
-    traced. The sums of gradients stay among the optimizer's variables.
-    """
+    """Let the optimizer update in every step, not in a branch; yield the steps that it takes for an update [-]."""
     outer = list_optimizers(model)
     inner = (getattr(one, "inner_optimizer", None) for one in outer)  # of a `LossScaleOptimizer`
     accumulating = [one for one in (*outer, *inner) if getattr(one, NAME, None)]
@@ -127,15 +128,9 @@ RECOMPUTED = (
 
 
 def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
-    """Put every layer of a model under `keras.RematScope(mode="full")` if asked for; return a note if so.
-
-    Layers are as Keras recomputes them: a block of a Transformer keeps its input alone. Models inside a model are
-    not layers; theirs are taken. A layer under a scope of its own keeps it.
-    """
+    """Put layers without a scope of their own under `keras.RematScope(mode="full")` if asked; return a note."""
     if not options.remat:
         return ()
-    from keras.src.backend.common.remat import RematMode
-
     for layer in iterate_layers(model):
         if layer._remat_mode is None:
             object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))
@@ -148,3 +143,82 @@ def recomputing_layers(model: Any, options: WorkloadOptions) -> Iterator[tuple[s
     layers = iterate_layers(model) if options.remat else ()
     with replacing(*((layer, "_remat_mode", layer._remat_mode) for layer in layers)):
         yield recompute_layers(model, options)
+
+
+CALIBRATED = ("gptq", "awq")
+
+
+@contextmanager
+def change_layers_on_shapes() -> Iterator[None]:
+    """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
+    pending, seen = keras.layers.Layer.__subclasses__(), {keras.Model}  # whose methods call those of its layers
+    wrapped: list[tuple[type, str, Callable[..., None]]] = []
+    while pending:
+        owner = pending.pop()
+        if owner not in seen:
+            seen.add(owner)
+            pending += owner.__subclasses__()
+            own = vars(owner)
+            wrapped += [(owner, name, _wrap(own[name], run)) for name, run in _INSTEAD.items() if name in own]
+    with replacing(*wrapped):
+        yield
+
+
+def _wrap(method: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        run(method, *args, **kwargs)
+
+    return wrapped
+
+
+def _quantize(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `quantize()` while JAX traces: weights are drawn and rounded as shapes, and not assigned."""
+
+    def pack(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
+        """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with it and the old length."""
+        shape = list(unpacked.shape)
+        shape[axis] = (shape[axis] + 1) // 2
+        return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
+
+    def run() -> None:
+        with keras.StatelessScope():
+            method(*args, **kwargs)
+
+    try:
+        with replacing(
+            (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
+            (backend, "convert_to_numpy", backend.convert_to_tensor),
+            (quantizers, "pack_int4", pack),
+            (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
+        ):
+            jax.eval_shape(run)
+    except jax.errors.TracerArrayConversionError:  # a quantizer of the user's own needs arrays of NumPy
+        method(*args, **kwargs)
+
+
+def _enable_lora(method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Run `enable_lora()` with int4 weights unpacked as symbolic tensors, like Keras's `unpack_int4`."""
+
+    def unpack(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
+        shape = list(packed.shape)
+        shape[axis] = orig_len
+        return keras.KerasTensor(shape, dtype)
+
+    with replacing((quantizers, "unpack_int4", unpack)):
+        method(*args, **kwargs)
+
+
+def _build_quantized(
+    method: Callable[..., None], layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any
+) -> None:
+    """Run `quantized_build()`, and refuse weights which Keras rounds by the activations of given data."""
+    if mode in CALIBRATED:
+        raise UsageError(
+            f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
+            hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
+        )
+    method(layer, shape, mode, *args, **kwargs)
+
+
+_INSTEAD = {"quantize": _quantize, "enable_lora": _enable_lora, "quantized_build": _build_quantized}

@@ -277,7 +277,7 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
     """Return a copy of a model; itself where it has none, and tracing has no side effects on it."""
     import keras
 
-    from ..build.saved_model import replace_dtype_policy
+    from ..build.from_reference import replace_dtype_policy
 
     try:
         config = keras.saving.serialize_keras_object(model)

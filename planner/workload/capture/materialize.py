@@ -12,10 +12,8 @@ import keras
 
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, read_input_specs, resolve_batch_size, without_device_pinning
-from ..build.first_step import build_output, build_training_state, compile_model
-from ..build.fit_inputs import pack_batch, read_fit_inputs, validate_names
-from ..build.layers_on_shapes import change_layers_on_shapes
-from ..build.model_facts import recompute_layers
+from ..build.fit_inputs import build_output, build_training_state, compile_model, read_fit_inputs, validate_names
+from ..build.model_facts import change_layers_on_shapes, recompute_layers
 from ..errors import build_user_code_error
 from ..keras_layers import replacing
 from ..options import SpecTree, WorkloadOptions, get_keras_policy
@@ -125,8 +123,7 @@ def lower_model(model: Any, run: RunProperties, options: WorkloadOptions, *, pla
     data, batch_size = ready.x, ready.batch_size
     try:
         if options.mode == "train":
-            data = pack_batch(ready.x, ready.y, ready.sample_weight, parts=run.feed.parts)
-            build_training_state(ready.model, data, ready.output, batch_size=batch_size)
+            data = build_training_state(model, data, ready.y, ready.output, feed=run.feed, batch_size=batch_size)
         with without_device_pinning(ready.model):
             return export_step(ready.model, data, batch_size=batch_size, mode=options.mode, platform=platform)
     except (GpuplanError, MemoryError):

@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary
 import keras
 import numpy as np
 
-from ..build.first_step import build_output, build_predictions
-from ..build.fit_inputs import FitInputs, read_fit_inputs
+from ..build.fit_inputs import FitInputs, build_output, build_predictions, read_fit_inputs
 from ..errors import list_own_frames, name_place
 from .protect_files import FileProtection
 from .training_loops import TrainingLoops, end_loops

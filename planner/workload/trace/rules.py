@@ -39,6 +39,7 @@ class Role(Enum):
 
 
 FUSIBLE = (Role.POINTWISE, Role.REDUCE)
+NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 
 
 def get_shape(variable: Any) -> tuple[int, ...]:
@@ -106,13 +107,9 @@ def build_convolution(
         "wgrad": (window * first, second, pixels_out),
     }[variant]
     return {
+        **build_product(m=m, n=n, k=k, batch=groups, variant=variant),
         "kind": OpKind.DEPTHWISE if groups > 1 and channels_in == groups else OpKind.CONV,
-        "variant": variant,
         "flops": 2.0 * (pixels_out * window * first * channels_out),
-        "m": m,
-        "n": n,
-        "k": k,
-        "batch": groups,
         "kernel": kernel,
         "channels_in": channels_in,
         "channels_out": channels_out,
@@ -142,7 +139,12 @@ def describe_ragged_dot(equation: Equation, *, variant: str) -> Product:
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Product:
     """Describe a ``conv_general_dilated`` in any layout as its layer's, by whether its kernel is reversed."""
     params, axes = equation.params, equation.params["dimension_numbers"].lhs_spec
-    first, second, result = _read_images(equation)
+    sides = []  # leading axis, channels and spatial sizes of both operands and the result [-]
+    variables = (*equation.invars[:2], equation.outvars[0])
+    for variable, order in zip(variables, params["dimension_numbers"], strict=True):
+        leading, channels, *sizes = (get_shape(variable)[axis] for axis in order)
+        sides.append(SimpleNamespace(leading=leading, channels=channels, sizes=tuple(sizes)))
+    first, second, result = sides
     is_dilated = prod(params["lhs_dilation"]) > 1
     variant: Variant = "fprop"
     if axes[0] > axes[1]:  # batch and features are swapped: the leading axes of image and gradient are channels
@@ -175,28 +177,10 @@ def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Produc
     )
 
 
-def _read_images(equation: Equation) -> list[Any]:
-    """Return leading axis, channels and spatial sizes of both operands and the result of a convolution [-]."""
-    found = []
-    variables = (*equation.invars[:2], equation.outvars[0])
-    for variable, axes in zip(variables, equation.params["dimension_numbers"], strict=True):
-        leading, channels, *sizes = (get_shape(variable)[axis] for axis in axes)
-        found.append(SimpleNamespace(leading=leading, channels=channels, sizes=tuple(sizes)))
-    return found
-
-
 def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
     """Return whether a transposition moves only axes of length one."""
     moved = [axis for axis in permutation if shape[axis] != 1]
     return moved == sorted(moved)
-
-
-def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
-    """Build the equation that transposes an array of a given shape and type."""
-    import jax
-
-    like = jax.ShapeDtypeStruct(array.shape, array.dtype)
-    return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
 def describe_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:

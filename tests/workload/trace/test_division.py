@@ -12,12 +12,18 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import jax
 import keras
-from gpuplan.workload.build.first_step import build_training_state
-from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, place_in_parts
+from gpuplan.workload.build.fit_inputs import FitInputs, build_training_state
 from gpuplan.workload.ops import PRODUCTS, Op
 from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.trace.division.divider import divide_step
-from gpuplan.workload.trace.division.spec import Axis, Placement, Spec, divide_reshaped
+from gpuplan.workload.trace.division.spec import (
+    Axis,
+    Placement,
+    Spec,
+    choose_divided_dimension,
+    divide_reshaped,
+    place_in_parts,
+)
 from gpuplan.workload.trace.graph.graph import find_inner_jaxprs
 from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
@@ -168,7 +174,7 @@ def build_transformer() -> keras.Model:
     model = keras.Model(tokens, layers.Dense(ROWS, name="logits")(x))
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     target = ArraySpec((LENGTH,), "int32")
-    build_training_state(model, (target, target), model.outputs[0], batch_size=BATCH)
+    build_training_state(model, target, target, model.outputs[0], feed=FitInputs(), batch_size=BATCH)
     return model
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.ops import OpKind
-from gpuplan.workload.trace.graph.fusion import fuse
+from gpuplan.workload.trace.graph.fusion import compute_peak_bytes, fuse
 from gpuplan.workload.trace.graph.graph import Graph
 from gpuplan.workload.trace.graph.layers import group_layers
-from gpuplan.workload.trace.graph.liveness import compute_peak_bytes
 from gpuplan.workload.trace.graph.table import find_unmodelled, tabulate
 from gpuplan.workload.trace.jax.flatten import flatten, simplify
 

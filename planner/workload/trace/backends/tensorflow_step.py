@@ -1,7 +1,6 @@
 """Counting of a Keras model's real step on the TensorFlow backend, from the graph of its concrete function.
 
-For models that run on no other backend: rows are operations of the graph, with loops multiplied. Unlike JAX's
-tracer, this one does not know which operations belong to one layer or fusion.
+For models that run on no other backend: rows are operations, with loops multiplied, of unknown layer and fusion.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from typing import Any, cast
 from ...keras_layers import list_optimizers
 from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import SpecTree, map_specs
-from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
+from ..rules import NO_ARITHMETIC, OPERATIONS, Product, Variant, build_convolution, build_product
 
 _TABLE = OPERATIONS["tensorflow"]
-NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 _COUNTER = re.compile(r"(_\d+)+$")  # with which names and scopes are told apart
 
 
@@ -53,7 +51,11 @@ def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: P
             needed.add(operation)
             waiting += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
     for operation in (one for one in graph.get_operations() if one in needed):
-        kind, own = operation.type, _find_phase(operation.name, optimizers) or phase
+        kind, name, own = operation.type, operation.name, phase
+        if _COUNTER.sub("", name.partition("/")[0]) in optimizers:  # as in `adam_2/Mul_1`
+            own = "update"
+        elif "gradient_tape" in name or "gradients" in name or name.startswith("AddN"):
+            own = "backward"
         attribute = _TABLE["calling"].get(kind)
         if attribute is not None:
             called, most = operation.get_attr(attribute), None
@@ -66,13 +68,6 @@ def _iter_rows(graph: Any, optimizers: frozenset[str], *, times: float, phase: P
             yield from _iter_rows(inner, optimizers, times=times * float(max(most or 1, 1)), phase=own)
         elif (row := _build_row(operation, times, own)) is not None:
             yield row
-
-
-def _find_phase(name: str, optimizers: frozenset[str]) -> Phase | None:
-    """Return the phase that the scopes of an operation (`gradient_tape/MatMul`, `adam_2/Mul_1`) say, or None."""
-    if _COUNTER.sub("", name.partition("/")[0]) in optimizers:
-        return "update"
-    return "backward" if "gradient_tape" in name or "gradients" in name or name.startswith("AddN") else None
 
 
 def _find_constant(tensor: Any) -> int | None:

@@ -1,7 +1,6 @@
 """Counting of a Keras model's real step on the PyTorch backend, on fake tensors without values.
 
-For models that run on no other backend: rows are PyTorch's kernel launches, one per `aten` operation. Unlike
-JAX's tracer, this one does not know which operations belong to one layer or fusion.
+For models that run on no other backend: rows are launches, one per `aten` operation, of unknown layer and fusion.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from ...keras_layers import list_optimizers, replacing
 from ...model import AttentionCall
 from ...ops import Mode, Op, OpKind, Phase, build_unfused_op
 from ...options import SpecTree, map_specs
-from ..graph.attention import build_attention_product
-from ..rules import OPERATIONS, Product, Variant, build_convolution, build_product
+from ..graph.layers import build_attention_product
+from ..rules import NO_ARITHMETIC, OPERATIONS, Product, Variant, build_convolution, build_product
 
 _TABLE = OPERATIONS["torch"]
-NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 MANY = "_foreach_"  # one call for a list of tensors
 
 

@@ -139,11 +139,7 @@ def divide_scatter(operands: Operands) -> list[Divided]:
 
 
 def _divide_alike(operands: Operands) -> list[Divided]:
-    """Keep the division of dimensions that have the same length in an operand and in the result.
-
-    Operands are divided like each other; one that a device holds whole is sliced. Dimensions along which a
-    primitive combines elements are gathered.
-    """
+    """Keep the division of dimensions of equal length in operands and result; gather those that are combined."""
     name, params = operands.equation.primitive.name, operands.equation.params
     busy: Sequence[int] = ()
     if (dims := params.get(_TABLE["combined"].get(name))) is not None:
@@ -351,8 +347,7 @@ class _Divider(NamedTuple):
     def _sum_operands(self, operands: Operands) -> None:
         """Sum partial operands, unless the equation is a sum of operands that are all partial alike.
 
-        A conversion to a larger type waits for the sum, which is sent in the smaller one. Gradients may be summed
-        after it: where each device keeps a part of them, it needs to receive no more.
+        A conversion to a larger type waits for the sum, which is sent in the smaller one; gradients, after it.
         """
         equation, values = operands.equation, operands.values
         name = equation.primitive.name

@@ -46,7 +46,6 @@ class Node:
     role: Role = field(init=False)  # that of its rule, which is read often
 
     def __post_init__(self) -> None:
-        """Set the role."""
         self.role = self.rule.role
 
     @property
@@ -90,10 +89,7 @@ class Graph:
         return {value: index for index, node in enumerate(self.nodes) for value in node.outputs}
 
     def weights(self) -> dict[int, int]:
-        """Return the values that are trainable variables or parts of them, and the variable each one converts.
-
-        A cast or transposed variable is the same weight; a part of a variable is a separate weight.
-        """
+        """Return trainable variables, parts (weights of their own) and conversions, with the weight of each."""
         weights = {value: value for value in self.parameters}
         for node in self.nodes:
             if node.inputs and node.inputs[0] in weights:
@@ -111,12 +107,7 @@ def mark_loop(
 
     A node belongs to the chain if it lies on a cycle through carried values. A carried value that is only
     added to forms no chain, since the order of a sum is arbitrary. Values that pass through an inner loop's
-    own constants are not followed.
-
-    Args:
-        state: Carried values at the start of the body.
-        ends: Results of the body: carried values first, then collected values.
-        length, layer: As for `Loop`.
+    own constants are not followed. `state`: carried values at the start; `ends`: those at the end, then collected.
     """
     uses = Counter(value for node in nodes for value in node.inputs)
     uses.update(end for end in ends if end is not None)

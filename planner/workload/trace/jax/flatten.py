@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from ..graph.graph import Graph, Node, Remark, find_inner_jaxprs, mark_loop, select_most_expensive_branch
-from ..rules import (
-    SETS,
-    Equation,
-    Role,
-    Rule,
-    build_transposition,
-    count_elements,
-    find_rule,
-    get_shape,
-    keeps_order,
-    nbytes,
-)
+from ..rules import SETS, Equation, Role, Rule, count_elements, find_rule, get_shape, keeps_order, nbytes
 from .instrumentation import parse_scope
 
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
@@ -85,10 +76,9 @@ class _GraphBuilder:
         return self._primitive(equation, rule, inputs, place)
 
     def _batches_first(self, equation: Equation, inputs: list[int | None], place: _Place) -> list[int | None]:
-        """Return the operands of batched products with batch axes first, copied if necessary.
+        """Return the operands of batched products with batch axes first, copied as every framework does.
 
-        Libraries step through a batch of products with one stride: queries, keys and values in the layout (batch,
-        length, heads, size) are transposed in every framework. The gradient reads the same copies.
+        Libraries step through a batch of products with one stride. The gradient reads the same copies.
         """
         results = list(inputs)
         for side, axes in enumerate(equation.params["dimension_numbers"][1]):
@@ -98,7 +88,8 @@ class _GraphBuilder:
             if value is None or keeps_order(shape, order):
                 continue
             if (value, order) not in self._fronts:
-                moved = build_transposition(variable.aval, order)
+                like = jax.ShapeDtypeStruct(shape, variable.aval.dtype)
+                moved = jax.make_jaxpr(jax.lax.transpose, static_argnums=1)(like, order).eqns[0]
                 copies = self._primitive(moved, find_rule("transpose"), [value], place)
                 self._fronts[value, order] = copies[0]
             results[side] = self._fronts[value, order]
@@ -219,11 +210,7 @@ def _is_reversed(graph: Graph, value: int, producers: dict[int, int]) -> bool:
 
 
 def _fold_layouts(graph: Graph) -> None:
-    """Remove transpositions and reversals that contractions perform on reading or writing.
-
-    Convolutions accept kernels and return kernel gradients in any layout; matrix products accept transposed
-    operands and return transposed results. Batched products do not: their transpositions move data.
-    """
+    """Remove transpositions and reversals that contractions perform on reading or writing; batched ones do not."""
     names: dict[int, int] = {}  # of results of layout changes that are folded, by their operand
     users, producers, outputs = graph.users(), graph.producers(), set(graph.outputs)
     layouts = [node for node in graph.nodes if node.name in SETS["layouts"] and node.inputs]

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -112,11 +112,7 @@ def recompute_with_flags() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def name_recurrent_layers(model: Any) -> Iterator[None]:
-    """Context in which LSTMs and GRUs supported by cuDNN run their loop in a marked scope.
-
-    An LSTM is traced as a loop even if JAX has a GPU, where a call of cuDNN would hide the work. The prediction
-    decides how the loop is executed.
-    """
+    """Context in which LSTMs and GRUs supported by cuDNN, whose calls would hide the work, run as marked loops."""
     kinds = {keras.layers.LSTM: "lstm", keras.layers.GRU: "gru"}
     replacements: list[tuple[Any, str, Any]] = []
     for layer in model._flatten_layers():
@@ -156,9 +152,8 @@ _MARKS["dot_product_attention"] = f"/{ATTENTION}"
 def number_calls() -> Iterator[dict[int, AttentionCall]]:
     """Context in which functions of Keras's array and network backend, and normalizations, run in numbered scopes.
 
-    Calls of dot-product attention are traced without a fused kernel. Their properties are yielded by number,
-    filled during tracing: the prediction decides whether the target has a kernel for them. Gradients keep the
-    scope of their forward operation.
+    Dot-product attention is traced without a fused kernel, since the prediction decides whether there is one; its
+    calls are yielded by number, filled during tracing. Gradients keep the scope of their forward operation.
     """
     from keras.src.ops import nn
 
@@ -174,7 +169,17 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
             if function is attend:
                 given = signature.bind(*args, **kwargs)
                 given.apply_defaults()
-                attention[call] = _describe_attention(given.arguments)
+                query, key = given.arguments["query"], given.arguments["key"]
+                attention[call] = AttentionCall(
+                    dtype=str(query.dtype),
+                    head_size=int(query.shape[-1]),
+                    queries=int(query.shape[1]),
+                    keys=int(key.shape[1]),
+                    bias=given.arguments["bias"] is not None,
+                    mask=given.arguments["mask"] is not None,
+                    causal=bool(given.arguments["is_causal"]),
+                    wanted=given.arguments["flash_attention"],
+                )
                 given.arguments["flash_attention"] = False  # True is an error on a machine without the kernel
                 args, kwargs = given.args, given.kwargs
             with jax.named_scope(f"{CALL}{call}{mark}"):
@@ -191,17 +196,3 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     found += [(nn, name, getattr(nn, name)) for name in _MARKS if name.startswith("_") and hasattr(nn, name)]
     with replacing(*((module, name, number(one, _MARKS.get(name, ""))) for module, name, one in found)):
         yield attention
-
-
-def _describe_attention(given: Mapping[str, Any]) -> AttentionCall:
-    query, key = given["query"], given["key"]
-    return AttentionCall(
-        dtype=str(query.dtype),
-        head_size=int(query.shape[-1]),
-        queries=int(query.shape[1]),
-        keys=int(key.shape[1]),
-        bias=given["bias"] is not None,
-        mask=given["mask"] is not None,
-        causal=bool(given["is_causal"]),
-        wanted=given["flash_attention"],
-    )

@@ -27,11 +27,9 @@ from ...ops import Mode, Op, OpKind
 from ...options import SpecTree, iter_specs, map_specs
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
-from ..graph.attention import fuse_attention
-from ..graph.fusion import fuse
+from ..graph.fusion import PEAKS, compute_peaks, fuse
 from ..graph.graph import Graph, has_primitive
-from ..graph.layers import group_layers
-from ..graph.liveness import PEAKS, compute_peaks
+from ..graph.layers import fuse_attention, group_layers
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
@@ -44,8 +42,8 @@ _UNIFORM = {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb"
 def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     """Context in which the optimizer updates one variable of each shape and type, in a scope with their count.
 
-    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to update
-    equal variables equally, or with weight decay, which changes each variable before its update, are left as is.
+    The others are assigned their gradient, so that it is still computed. Optimizers not known to update equal
+    variables equally are left as is, and with weight decay, which changes each variable before its update.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -94,11 +92,8 @@ def trace_step(
 ) -> TracedStep:
     """Trace one step of a model on JAX, its optimizer and metrics built, whose variables may be abstract.
 
-    Args:
-        data: One sample as `train_step` gets it, such as (x, y); for inference, of x.
-        mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
-        placement: Placement of its variables on several devices; None for one.
-        known: Steps of the same model that were traced before, to which this one is added; None to keep none.
+    `data`: one sample as `train_step` gets it, such as (x, y); for inference, of x. `known`: steps of the same
+    model that were traced before, to which this one is added.
     """
     known, train = {} if known is None else known, mode == "train"
     trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
@@ -272,14 +267,12 @@ def compute_memory(
     )
 
 
-KEPT = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
-
-
 def build_unfused(model: Any, ops: tuple[Op, ...], *, train: bool, input_bytes: int) -> TracedStep:
     """Return a step of another backend as its operations, one kernel each; `input_bytes` of a batch."""
     if train:
         held = sum(op.bytes_written * op.count for op in ops if op.phase == "forward")
     else:
         held = max((op.bytes_read + op.bytes_written for op in ops), default=0.0)
-    peaks = dict.fromkeys(PEAKS, int(held))
-    return TracedStep(ops, compute_memory(model, train=train, input_bytes=input_bytes, peaks=peaks), (), (KEPT,))
+    memory = compute_memory(model, train=train, input_bytes=input_bytes, peaks=dict.fromkeys(PEAKS, int(held)))
+    kept = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
+    return TracedStep(ops, memory, notes=(kept,))
