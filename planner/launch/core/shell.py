@@ -82,8 +82,7 @@ def build_container_command(image: str, *, home: str, job: str, accelerator: str
     container uses the host's network, where preemption notices are served.
     """
     known = find_chosen_accelerator(accelerator)
-    is_tpu = known is not None and known.kind == "tpu"
-    devices = "--privileged" if is_tpu else "" if accelerator == CPU else "--gpus all"
+    devices = "" if accelerator == CPU else "--privileged" if known and known.kind == "tpu" else "--gpus all"
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
     command = f"--entrypoint python {quote(image)} -m gpuplan_agent.supervise {job}"
     return " ".join(filter(None, [*run, command]))

@@ -22,6 +22,7 @@ import jinja2
 
 from ...offers.aliases import get_chip_name
 from ...offers.catalog import find_chosen_accelerator
+from ...offers.rows import CPU
 from .api_call import Data
 from .request import LaunchCandidate, LaunchRequest
 from .shell import build_container_command, pin_versions, quote, quote_all, split_git_source
@@ -137,8 +138,9 @@ def build_job(
     """
     spec, name = request.spec, candidate.accelerator
     known = find_chosen_accelerator(name)
-    chip = re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower()) if known and known.vendor == "NVIDIA" else ""
-    devices = 0 if name == "CPU" else math.ceil(candidate.devices)  # a part of a device is one
+    has_no_name = name == CPU or (known is not None and known.vendor != "NVIDIA")
+    chip = "" if has_no_name else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
+    devices = 0 if name == CPU else math.ceil(candidate.devices)  # a part of a device is one
     expected = {"accelerator": name, "devices": devices, "chip": chip}
     return {
         "attempt": number,

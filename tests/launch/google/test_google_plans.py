@@ -173,9 +173,11 @@ def test_google_reads_the_bodies_as_it_says() -> None:
     assert list(tpu.validator("QueuedResource").iter_errors({**wanted, "maxRunDuration": "3600s"}))
 
 
-def test_a_slice_of_several_hosts_is_not_started_here() -> None:
-    """It is handed over."""
+@pytest.mark.parametrize("unlike", [{}, {"accelerator": "TPU-v9"}])
+def test_a_slice_of_several_hosts_is_not_started_here(unlike: dict[str, str]) -> None:
+    """It is handed over; so is one of a TPU that the catalog does not have, of whose hosts nothing is known."""
     request = build_launch_plan("tpu").request
-    big = request.model_copy(update={"candidates": (candidate("tpu-v5litepod-64", "us-east1"),)})
+    chosen = candidate("tpu-v5litepod-64", "us-east1").model_copy(update=unlike)
+    big = request.model_copy(update={"candidates": (chosen,)})
     with pytest.raises(UsageError, match="several hosts"):
         make_plan(big, GoogleAdapter(state_dir=Path("/state"), clock=Clock()))

@@ -59,6 +59,8 @@ def test_the_accelerator_of_the_plan_is_recognized(accelerator: str) -> None:
         (["TPU v5 lite"] * 4, "TPU-v5e", 8, "jax sees 4 accelerators (TPU v5 lite), and the plan has 8 (TPU-v5e)"),
         (["NVIDIA A10-4Q"], "A10", 0.1667, ""),
         (["TPU v3"] * 8, "TPU-v3", 4, ""),  # two cores a chip
+        # A GPU that the catalog does not have is told from others too.
+        (["Tesla T4"], "RTX9090", 1, "jax sees 1 accelerator (Tesla T4), and the plan has 1 (RTX9090)"),
         ([], "CPU", 1, ""),
     ],
 )

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from ....errors import UsageError
 from ....offers.catalog import find_chosen_accelerator
+from ....offers.rows import CPU
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
@@ -344,7 +345,7 @@ def _slice_boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
 def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for slices of several hosts and for too long caps."""
     known = find_chosen_accelerator(candidate.accelerator)
-    if known and known.kind == "tpu" and candidate.devices > (known.chips_per_host or 0):
+    if candidate.accelerator != CPU and candidate.devices > ((known and known.chips_per_host) or 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
             hint="export it: `gpuplan export plan.json --to skypilot`",
