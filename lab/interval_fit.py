@@ -63,7 +63,7 @@ def fit_interval_model(residuals: Sequence[FeaturedResidual]) -> IntervalModel:
 
 
 class _Form(NamedTuple):
-    """What is chosen of a scale: the ridge penalty, and features without a slope."""
+    """Chosen form of a scale: the ridge penalty, and the features without a slope."""
 
     ridge: float
     left_out: frozenset[str] = frozenset()

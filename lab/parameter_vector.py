@@ -186,7 +186,7 @@ def _list_relatives(group: CoefficientGroup, members: Sequence[str]) -> list[str
 
 
 def _add_deviations(logs: Any, layout: VectorLayout, group: CoefficientGroup, member: str) -> Any:
-    """Return what a member has on top of the mean, array of [coefficients]; one without cases has its parents'."""
+    """Return a member's offsets from the mean, array of [coefficients]; its parents' if it has no cases."""
     import numpy as np
 
     total = np.zeros(len(group.ranges))

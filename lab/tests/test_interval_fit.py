@@ -10,13 +10,23 @@ from gpuplan.predict.intervals import TimeBreakdown, compute_features
 from lab.interval_fit import FeaturedResidual, fit_interval_model
 
 
+def build_features(*, chip_year: int) -> dict[str, float]:
+    """Features of a step of one second that memory limits, kernel by kernel, on a measured chip."""
+    return compute_features(
+        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
+        on_tensor_units=False,
+        mode="train",
+        compiled=False,
+        step_s=1.0,
+        chip_year=chip_year,
+        is_chip_measured=True,
+    )
+
+
 def test_the_fit_finds_which_steps_are_harder() -> None:
     """Residuals three times as large on products of tensor units: the scale is, and four fifths are inside."""
     rng = random.Random(1)
-    easy = compute_features(
-        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
-        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2017, is_chip_measured=True,
-    )  # fmt: skip
+    easy = build_features(chip_year=2017)
     hard = {**easy, "tensor products": 1.0}
     rows = [
         FeaturedResidual(rng.gauss(0.0, size), f"publisher {i % 8}", features)
@@ -34,10 +44,7 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
 def test_a_feature_that_does_not_help_on_unseen_groups_has_no_slope() -> None:
     """Steps before Pascal are harder in one publisher and easier in another: no rule for a third."""
     rng = random.Random(2)
-    old = compute_features(
-        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
-        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2014, is_chip_measured=True,
-    )  # fmt: skip
+    old = build_features(chip_year=2014)
     rows = [
         FeaturedResidual(rng.gauss(0.0, size), f"publisher {i % 4}", features)
         for i in range(200)

@@ -71,7 +71,7 @@ class _CollectingReader:
         self.findings: list[Finding] = []
 
     def attempt(self, read: Callable[[], T], otherwise: T) -> T:
-        """Return what is read; if that fails, add the findings and return something else."""
+        """Return the result of a reader; if it fails, add its findings and return a substitute."""
         try:
             return read()
         except CatalogError as error:

@@ -45,7 +45,7 @@ DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
 
 
 class Decision(Frozen):
-    """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer."""
+    """Recommended offers. Positions are those in ``Estimate.offers``; None if there is no such offer."""
 
     recommended: int | None = None  # offer of least total that surely keeps the limits, or else the likeliest
     free: int | None = None  # best free offer, if another is taken

@@ -89,7 +89,7 @@ def estimate_in_context(context: EstimateContext, question: Question, *, ways: F
 
 
 def _take_several_devices(context: EstimateContext, question: Question, taken: Offer) -> OfferEstimate | None:
-    """Return what a script that used all devices would take of a provider and accelerator; None for none."""
+    """Return the best offer of a provider and accelerator if the script used all its devices; None without one."""
     alike = (taken.provider, taken.accelerator)
     several = (one for one in context.selection.offers if one.offer.devices > 1)
     offers = tuple(one for one in several if (one.offer.provider, one.offer.accelerator) == alike)

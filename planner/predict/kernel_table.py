@@ -28,7 +28,7 @@ _USES = (
 
 
 class Operand(NamedTuple):
-    """What determines the units that compute a kernel."""
+    """Properties of operands that determine which units compute a kernel."""
 
     dtype: str
     use: str  # `convolution` of whole channels, other `product`, or empty

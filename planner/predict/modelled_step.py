@@ -55,7 +55,7 @@ class StepInput(Frozen):
 
     @property
     def chip(self) -> AcceleratorLimits:
-        """What the accelerator can attain, for each kernel."""
+        """Attainable rates of the accelerator for each kernel."""
         return select_rows(self.limits, self.table.operand)
 
 

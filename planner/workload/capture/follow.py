@@ -219,7 +219,7 @@ FUNCTIONS = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 
 
 class ReplacedCalls:
-    """What a script calls instead of its calls that train, with the function that it calls first; while active."""
+    """Replacements of the calls of a script that train, with the function that each calls first; while active."""
 
     def __init__(self, script: str, calls: StandIns) -> None:
         self._script, self._calls, self._loops, backend = script, calls, calls.loops, keras.backend.backend()

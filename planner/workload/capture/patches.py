@@ -60,7 +60,7 @@ def replace_after_import(module: str, path: str, make: Make) -> None:
 
 
 def around(call: Callable[..., Any]) -> Make:
-    """Return what makes functions that call one with their original, and their own arguments after it."""
+    """Return a decorator whose functions call one with the decorated function and their arguments."""
 
     def make(original: Any) -> Any:
         @wraps(original)

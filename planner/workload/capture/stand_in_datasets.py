@@ -129,7 +129,7 @@ def load_or_build(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Return what a loader returns; after errors `where` so, what `build` makes of it and its arguments."""
+    """Return the result of a loader; after errors `where` so, that of `build` for the loader and its arguments."""
     try:
         return load(*args, **kwargs)
     except Exception as error:
@@ -221,7 +221,7 @@ def _describe(data: PublicData) -> SimpleNamespace:
 
 
 def _build_splits(data: PublicData, split: Any, build: Callable[[int], Any]) -> Any:
-    """Return what `build` makes of a split, or of nested ones, all by name without any; None for unknown ones."""
+    """Return the results of `build` for a split or nested ones, by default for all by name; None if unknown."""
     if split is None:
         split = {name: name for name in data.sizes}
     if isinstance(split, (dict, list, tuple)):

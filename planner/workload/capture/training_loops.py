@@ -30,7 +30,7 @@ _OF_LOOPS = re.compile(r"train_on_batch|GradientTape|stateless_apply|apply_gradi
 
 
 class ForLoop:
-    """What a loop iterates, several iterables together; it ends after this iteration once `ends` is set."""
+    """Iterables of a loop, iterated together; the loop ends after this iteration once `ends` is set."""
 
     def __init__(self, *together: Any) -> None:
         self._together, self.ends, self.iteration = together, False, 0

@@ -243,7 +243,7 @@ def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Gr
 
 
 def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node] | None:
-    """Return what replaces the nodes of a call, by index; None if they are not two products and gradients."""
+    """Return replacements of the nodes of a call, by index; None if they are not two products and gradients."""
     passes = [[index for index in indices if graph.nodes[index].phase == one] for one in ("forward", "backward")]
     products, again = ([index for index in one if graph.nodes[index].role is Role.CONTRACTION] for one in passes)
     counts = {graph.nodes[index].count for index in products}
