@@ -152,6 +152,7 @@ GROUPS = (
         {"launch": 0.7},
         # Factors relative to the mean of all stacks, which is therefore 1.
         surer_log=dict.fromkeys(("contraction", "tensor", "stream", "launch"), 0.01),
+        # XLA captures a step in CUDA graphs, whose kernels follow one another sooner than any that a host launches.
         # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it,
         # and its compiler leaves convolutions and products to the libraries.
         parents={
@@ -160,7 +161,7 @@ GROUPS = (
             "inductor infer": dict.fromkeys(("contraction", "tensor"), "pytorch eager infer"),
         },
         own_log={
-            "xla": {"tensor": 0.1}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
+            "xla": {"tensor": 0.1, "launch": 1.0}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
             "inductor infer": dict.fromkeys(("contraction", "tensor"), 0.1),
         },
         # A forward pass runs the same kernels whether a backward pass follows or not.

@@ -133,6 +133,13 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     return ops
 
 
+def count_updated_arrays(workload: Workload) -> float:
+    """Return how many arrays of the size of a variable its update writes: it, and what the optimizer keeps [-]."""
+    if workload.mode != "train" or not workload.trainable_parameters:
+        return 0.0
+    return 1.0 + round(workload.memory.optimizer_bytes / (4.0 * workload.trainable_parameters))
+
+
 def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
     """Return the operations of a step on a chip whose cores each update all weights."""
     if cores == 1:
@@ -190,6 +197,7 @@ class Execution(Launching):
             converted=self.converted,
             attention_kernel=self.attention_kernel,
             rates=CPU_RATES.get(self.cpu_backend, {}),
+            compiled=self.compiled,
         )
 
 
@@ -212,6 +220,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
         row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
         xla_samples=workload.batch_size if by_jax and is_nvidia_since(accelerator, 0.0) else 0,
+        filter_arrays=count_updated_arrays(workload) if by_jax and is_nvidia_since(accelerator, 0.0) else 0.0,
         fast_groups=find_keras_fast_groups(accelerator),
         torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,
         cpu_backend=workload.backend if accelerator.kind == "cpu" else "",

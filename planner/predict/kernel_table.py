@@ -63,7 +63,7 @@ class KernelTable(Frozen):
     `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
     `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
     what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
-    as fitted [-]. `dispatched` is how often the host has to act in a step when nothing is compiled [-].
+    as fitted [-]. `by_library`: kernels that a library launches within a compiled program. `dispatched` is how often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -84,6 +84,7 @@ class KernelTable(Frozen):
     channels_first: Any
     attention_kernel: Any
     of_product: Any
+    by_library: Any
     dispatched: float = 0.0
 
     @property
@@ -135,12 +136,14 @@ def build_kernel_table(
     converted: Collection[str] = (),
     attention_kernel: FusedKernel = "warp",
     rates: Mapping[str, float] = MappingProxyType({}),
+    compiled: bool = False,
 ) -> KernelTable:
     """Return the kernels as NumPy arrays.
 
     Args:
         converted, attention_kernel: See `KernelTable.lay_out`.
         rates: Rates of convolutions relative to matrix products, by `name_rate` [-].
+        compiled: Whether the kernels are those of one program.
     """
     import numpy as np
 
@@ -166,6 +169,7 @@ def build_kernel_table(
         channels_first=None,
         attention_kernel=None,
         of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
+        by_library=np.array([compiled and row.streamed for row in rows], dtype=bool),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
     return table.lay_out(converted, attention_kernel)

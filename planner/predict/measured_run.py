@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..workload.capture.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .executed_ops import find_measured_execution, select_executed_ops
+from .executed_ops import count_updated_arrays, find_measured_execution, select_executed_ops
 from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .kernel_table import Kernel, KernelTable
 from .measurements import Measurement
@@ -64,8 +65,11 @@ class TracedRun(Frozen):
 def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerator | None = None) -> TracedRun:
     """Return the kernels and sizes of a traced workload, executed as it was measured."""
     executed = workload.with_fused_attention if m.has_fused_attention else workload
+    execution = find_measured_execution(m, accelerator)
+    if execution.xla_samples:
+        execution = replace(execution, filter_arrays=count_updated_arrays(workload))
     return TracedRun(
-        kernels=find_measured_execution(m, accelerator).build_kernels(select_executed_ops(m, workload)),
+        kernels=execution.build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
         memory_bytes=executed.memory.total_bytes,

@@ -16,7 +16,7 @@ from .accelerator_limits import find_generation, find_limits, find_release_year,
 from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients, GenerationCoefficients, era_sign
 from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdowns
 from .kernel_table import KernelTable
-from .kernel_times import compute_bound_s, compute_kernel_parts_s
+from .kernel_times import compute_bound_s, compute_kernel_parts_s, compute_launch_s
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
@@ -129,7 +129,7 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
 def compute_kernel_times_s(
     steps: Sequence[StepInput], chip: AcceleratorLimits, coefficients: FittedCoefficients
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the gap of a launch [steps, 1], and total, arithmetic and memory time [steps, kernels] [s].
+    """Return the gap before a launch, and total, arithmetic and memory time [steps, kernels] [s].
 
     Args:
         steps: Steps of one table, stack and software year on different chips, either TPUs or others.
@@ -147,7 +147,7 @@ def compute_kernel_times_s(
     shared = coefficients.shared
     own = with_software_year(software_year, stack_records(generations), shared, year=year, xp=np)
     times = compute_kernel_parts_s(table, chip, own, framework, shared, xp=np)
-    return own.launch_s * framework.launch, *times
+    return compute_launch_s(table, own, framework, xp=np), *times
 
 
 def stack_records(rows: Sequence[T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 from ...model import Unmodelled
 from ...ops import Op, OpKind
 from ..rules import SETS, Product, describe_convolution, describe_dot, describe_ragged_dot, describe_window
-from .fusion import Fusion, find_row_kernels
+from .fusion import Fusion, find_row_kernels, reduces_columns
 from .graph import Graph, Node
 from .layers import LayerKernels
 
@@ -104,6 +104,7 @@ def _build_op(nodes: list[Node], row: dict[str, Any], weights: Set[int], taken_i
         **row,
         primitives=len(whole) or 1,
         composed=next((node.composed for node in nodes if node.composed), ""),
+        column_sums=sum(map(reduces_columns, nodes)),
         loop=main.loop,
     )
 
