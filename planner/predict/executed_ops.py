@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..offers.rows import Accelerator
 from ..workload.accumulation import build_gradient_op, divide_updates
 from ..workload.model import Workload
-from ..workload.ops import Op, change_op
+from ..workload.ops import PLACES, Op, change_op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_kernel_table, is_direct
 from .launches import Launching, UnfusedPart
@@ -133,11 +133,17 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     return ops
 
 
+_WORK = [name for name in PLACES if name in ("flops", "batch") or "bytes" in name]
+
+
 def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
-    """Return the operations of a step on a chip whose cores each update all weights."""
+    """Return the operations of a step on a chip whose cores each update all weights, launched on all at once."""
     if cores == 1:
         return tuple(ops)
-    return tuple(change_op(op, {"count": op.count * cores}) if op.phase == "update" else op for op in ops)
+    return tuple(
+        change_op(op, {name: getattr(op, name) * cores for name in _WORK}) if op.phase == "update" else op
+        for op in ops
+    )
 
 
 # Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a
