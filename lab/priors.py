@@ -156,12 +156,12 @@ GROUPS = (
         # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it,
         # and its compiler leaves convolutions and products to the libraries.
         parents={
-            "xla": {"tensor": "tensorflow2 keras"},
+            "xla": dict.fromkeys(("contraction", "tensor"), "tensorflow2 keras"),
             KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), "pytorch eager"),
             "inductor infer": dict.fromkeys(("contraction", "tensor"), "pytorch eager infer"),
         },
         own_log={
-            "xla": {"tensor": 0.1, "launch": 1.0}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
+            "xla": {"contraction": 0.1, "tensor": 0.1, "launch": 1.0}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
             "inductor infer": dict.fromkeys(("contraction", "tensor"), 0.1),
         },
         # A forward pass runs the same kernels whether a backward pass follows or not.

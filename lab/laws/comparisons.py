@@ -75,8 +75,10 @@ def is_at_least_as_good(one: Accelerator, other: Accelerator) -> bool:
 
 def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Comparison]:
     """Compare chips with those that they are at least as good as, where the step fits, or fits no worse: of equal
-    memories, error correction leaves less of one.
+    memories, error correction leaves less of one, and what does not fit crosses the host's link.
     """
+    import numpy as np
+
     chips = surface.accelerators
     pairs = [
         (a, b)
@@ -87,7 +89,9 @@ def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Compa
     if pairs:
         better, worse = ([pair[side] for pair in pairs] for side in (0, 1))
         pressure = surface.pressure[..., better]
-        fits_no_worse = pressure <= surface.pressure[..., worse]
+        links = [chip.pcie_gb_per_s_per_direction or UNKNOWN_HOST_LINK_GB_PER_S for chip in chips]
+        swaps_no_worse = np.array([links[a] >= links[b] for a, b in pairs])
+        fits_no_worse = (pressure <= surface.pressure[..., worse]) & swaps_no_worse
         yield Comparison(
             surface.mid_s[..., better],
             surface.mid_s[..., worse],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..offers.rows import Accelerator
 from ..workload.accumulation import build_gradient_op, divide_updates
 from ..workload.model import Workload
-from ..workload.ops import Op, change_op
+from ..workload.ops import PLACES, Op, change_op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_kernel_table, is_direct
 from .launches import Launching, UnfusedPart
@@ -140,11 +140,17 @@ def count_updated_arrays(workload: Workload) -> float:
     return 1.0 + round(workload.memory.optimizer_bytes / (4.0 * workload.trainable_parameters))
 
 
+_WORK = [name for name in PLACES if name in ("flops", "batch") or "bytes" in name]
+
+
 def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
-    """Return the operations of a step on a chip whose cores each update all weights."""
+    """Return the operations of a step on a chip whose cores each update all weights, launched on all at once."""
     if cores == 1:
         return tuple(ops)
-    return tuple(change_op(op, {"count": op.count * cores}) if op.phase == "update" else op for op in ops)
+    return tuple(
+        change_op(op, {name: getattr(op, name) * cores for name in _WORK}) if op.phase == "update" else op
+        for op in ops
+    )
 
 
 # Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a
@@ -204,7 +210,7 @@ class Execution(Launching):
 def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
     """Return the execution of a workload by the installed version of Keras."""
     compiled = workload.compiled
-    by_jax = compiled and workload.backend == "jax"
+    by_xla = workload.backend == "jax"  # XLA compiles each primitive where nothing else is compiled
     by_tensorflow = not compiled and workload.backend == "tensorflow"
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
     # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
@@ -219,7 +225,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         fused_attention=choose_attention(workload, accelerator).fused,
         attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
         row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
-        xla_samples=workload.batch_size if by_jax and is_nvidia_since(accelerator, 0.0) else 0,
+        xla_samples=workload.batch_size if by_xla and is_nvidia_since(accelerator, 0.0) else 0,
         filter_arrays=count_updated_arrays(workload) if by_jax and is_nvidia_since(accelerator, 0.0) else 0.0,
         fast_groups=find_keras_fast_groups(accelerator),
         torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,

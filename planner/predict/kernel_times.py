@@ -59,7 +59,9 @@ class _Inputs(Frozen):
         return soft_max(compute_s, memory_s, sharpness=sharpness, xp=xp) + self.generation.launch_s
 
 
-def compute_launch_s(table: KernelTable, generation: GenerationCoefficients, stack: StackCoefficients, *, xp: Any) -> Any:
+def compute_launch_s(
+    table: KernelTable, generation: GenerationCoefficients, stack: StackCoefficients, *, xp: Any
+) -> Any:
     """Return the gap before each kernel [s]."""
     return generation.launch_s * xp.where(table.by_library, LIBRARY_LAUNCH, stack.launch)
 
