@@ -110,7 +110,7 @@ GROUPS = (
         # atomic addition a clock (NVIDIA, "Kepler GK110", 2012), a filter of 3 x 3 has nine.
         dict.fromkeys(("stream", "pool", "irregular"), 0.15) | dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv", "conv_wgrad", "dot", "winograd_gain"), 0.1
-        ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15, "step_latency_s": 0.6},
+        ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15, "step_latency_s": 0.1},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2},
         odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),
@@ -152,16 +152,17 @@ GROUPS = (
         {"launch": 0.7},
         # Factors relative to the mean of all stacks, which is therefore 1.
         surer_log=dict.fromkeys(("contraction", "tensor", "stream", "launch"), 0.01),
-        # XLA captures a step in CUDA graphs, whose kernels follow one another sooner than any that a host launches.
-        # XLA and TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it,
-        # and its compiler leaves convolutions and products to the libraries.
+        # XLA captures a step in CUDA graphs, whose kernels follow one another sooner than those of a host. XLA and
+        # TensorFlow call the same library for convolutions; PyTorch launches the kernels of Keras on it, and its
+        # compiler leaves convolutions and products to the libraries.
         parents={
             "xla": dict.fromkeys(("contraction", "tensor"), "tensorflow2 keras"),
             KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), "pytorch eager"),
             "inductor infer": dict.fromkeys(("contraction", "tensor"), "pytorch eager infer"),
         },
         own_log={
-            "xla": {"contraction": 0.1, "tensor": 0.1, "launch": 1.0}, KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
+            "xla": {"contraction": 0.1, "tensor": 0.1, "launch": 1.0},
+            KERAS_TORCH: dict.fromkeys(field_names(StackCoefficients), 0.1),
             "inductor infer": dict.fromkeys(("contraction", "tensor"), 0.1),
         },
         # A forward pass runs the same kernels whether a backward pass follows or not.
@@ -175,9 +176,10 @@ GROUPS = (
             "feed_bytes_per_s": (4e9, 3e8, 1e11),
         },
         0.4,
-        # Keras takes time beside that PyTorch's modules do not: for metrics, and in Python for each variable.
+        # Keras takes time beside that PyTorch's modules do not: for metrics, for each variable, and to convert and
+        # reshape in each layer call.
         parents={KERAS_TORCH: dict.fromkeys(field_names(HostCoefficients), "pytorch eager")},
-        own_log={KERAS_TORCH: {"fixed_s": 1.0}},
+        own_log={KERAS_TORCH: {"fixed_s": 1.0, "dispatch_s": 1.0}},
         tied_log={"dispatch_s": 0.2},
     ),
 )  # fmt: skip

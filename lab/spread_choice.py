@@ -16,7 +16,6 @@ from typing import Any
 from .priors import ROBUST_LOG
 
 FACTORS = (0.5, 2.0, 4.0)  # of a spread in `priors.py`; 1 is tried first
-LEAST_GAIN = 0.002  # share of the mean error by which another spread has to be better: rounding of the search
 REWEIGHTED = 2  # Gauss-Newton steps, between which the robust weights of the priors are renewed
 
 
@@ -60,8 +59,10 @@ class LinearizedFit:
             found[group] = (weighted.T @ self.slopes[rows], weighted.T @ self.residuals[rows])
         return found
 
-    def compute_error(self, factors: Mapping[str, float]) -> float:
-        """Return the mean |log(predicted / measured)| of left-out groups; n rows have the weight sqrt(n).
+    def compute_errors(self, factors: Mapping[str, float]) -> Any:
+        """Return the mean |log(predicted / measured)| of each left-out group times its weight, which add up.
+
+        A group of n rows weighs sqrt(n).
 
         Args:
             factors: Of the prior spread, by class.
@@ -70,13 +71,13 @@ class LinearizedFit:
 
         spread = self.spread * np.array([factors.get(name, 1.0) for name in self.classes])
         curvature, slope = (sum(each) for each in zip(*self._sums.values(), strict=True))
-        errors = {}
+        errors, weights = [], []
         for group, (own_curvature, own_slope) in self._sums.items():
             step = self._find_step(curvature - own_curvature, slope - own_slope, spread)
             rows = self._rows[group]
-            errors[group] = float(np.abs(self.residuals[rows] + self.slopes[rows] @ step).mean())
-        sizes = {group: len(rows) ** 0.5 for group, rows in self._rows.items()}
-        return sum(errors[group] * size for group, size in sizes.items()) / sum(sizes.values())
+            errors.append(np.abs(self.residuals[rows] + self.slopes[rows] @ step).mean())
+            weights.append(len(rows) ** 0.5)
+        return np.array(errors) * weights / np.sum(weights)
 
     def _find_step(self, curvature: Any, slope: Any, spread: Any) -> Any:
         """Return the Gauss-Newton step within the bounds, array of [columns]."""
@@ -94,17 +95,20 @@ class LinearizedFit:
 
 
 def choose_factors(fit: LinearizedFit) -> dict[str, float]:
-    """Return the factors of the prior spreads other than 1, by class; none where there are no groups to leave out.
+    """Return the factors of the prior spreads other than 1, by class; none where no groups can be left out.
 
-    Classes are looked at one after another, in their order.
+    Classes are looked at one after another, in their order. Another spread has to be better by more than the
+    standard error of the difference between groups, since some always seems better by chance (the rule of Breiman
+    et al., 1984, "Classification and Regression Trees", section 3.4.3).
     """
     chosen: dict[str, float] = {}
     if len(set(fit.groups)) < 2:
         return chosen
-    least = fit.compute_error(chosen)
-    for name in dict.fromkeys(fit.classes):
-        errors = {factor: fit.compute_error(chosen | {name: factor}) for factor in FACTORS if name}
-        factor = min(errors, key=errors.__getitem__, default=1.0)
-        if name and errors[factor] < least * (1.0 - LEAST_GAIN):
-            chosen[name], least = factor, errors[factor]
+    errors = fit.compute_errors(chosen)
+    for name in filter(None, dict.fromkeys(fit.classes)):
+        others = {factor: fit.compute_errors(chosen | {name: factor}) for factor in FACTORS}
+        factor = min(others, key=lambda one: others[one].sum())
+        gains = errors - others[factor]
+        if gains.sum() > ((gains - gains.mean()) ** 2).sum() ** 0.5:
+            chosen[name], errors = factor, others[factor]
     return chosen

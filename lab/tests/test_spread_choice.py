@@ -29,7 +29,7 @@ def fit_of(classes: tuple[str, ...] = ("latency",), groups: tuple[str, ...] = ("
 @pytest.mark.parametrize(("factor", "moved"), [(0.5, 1 / 5), (1.0, 1 / 2), (2.0, 4 / 5)])
 def test_a_left_out_row_is_off_by_where_the_other_moves_the_fit(factor: float, moved: float) -> None:
     """By hand: one row of weight 1 and a prior of weight 1 / factor^2 move the fit by 1 / (1 + 1 / factor^2)."""
-    assert fit_of().compute_error({"latency": factor}) == pytest.approx(OFF * (1.0 + moved), rel=1e-5)
+    assert fit_of().compute_errors({"latency": factor}).sum() == pytest.approx(OFF * (1.0 + moved), rel=1e-5)
 
 
 def test_the_spread_with_the_least_error_is_chosen() -> None:
@@ -46,4 +46,16 @@ def test_nothing_is_chosen_of_one_group_or_without_a_class() -> None:
 def test_a_step_ends_at_the_bounds() -> None:
     """The other row would move the fit by half of its distance; the bound is nearer."""
     near = replace(fit_of(), low=np.array([-OFF / 10]), high=np.array([OFF / 10]))
-    assert near.compute_error({}) == pytest.approx(OFF * 1.1, rel=1e-5)
+    assert near.compute_errors({}).sum() == pytest.approx(OFF * 1.1, rel=1e-5)
+
+
+def test_a_gain_within_its_standard_error_chooses_nothing() -> None:
+    """Of two pairs of rows one is better with a smaller spread, the other as much better with a larger one."""
+    one = fit_of(groups=("a", "b", "c", "d"), classes=("latency", "stack"))
+    pair, apart = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([OFF, -OFF, OFF, OFF])
+    two = replace(
+        one, residuals=apart, slopes=pair, point=np.zeros(2), start=np.zeros(2), low=-np.ones(2), high=np.ones(2),
+        spread=ROBUST_LOG * np.ones(2), classes=("latency", "latency"),
+    )  # fmt: skip
+    assert choose_factors(replace(two, classes=("latency", "stack"))) == {"latency": 0.5, "stack": 4.0}
+    assert choose_factors(two) == {}

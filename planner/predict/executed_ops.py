@@ -210,7 +210,8 @@ class Execution(Launching):
 def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
     """Return the execution of a workload by the installed version of Keras."""
     compiled = workload.compiled
-    by_xla = workload.backend == "jax"  # XLA compiles each primitive where nothing else is compiled
+    # XLA compiles each primitive where nothing else is compiled.
+    by_xla = workload.backend == "jax" and is_nvidia_since(accelerator, 0.0)
     by_tensorflow = not compiled and workload.backend == "tensorflow"
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
     # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
@@ -225,8 +226,8 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         fused_attention=choose_attention(workload, accelerator).fused,
         attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
         row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
-        xla_samples=workload.batch_size if by_xla and is_nvidia_since(accelerator, 0.0) else 0,
-        filter_arrays=count_updated_arrays(workload) if by_jax and is_nvidia_since(accelerator, 0.0) else 0.0,
+        xla_samples=workload.batch_size if by_xla else 0,
+        filter_arrays=count_updated_arrays(workload) if by_xla and compiled else 0.0,
         fast_groups=find_keras_fast_groups(accelerator),
         torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,
         cpu_backend=workload.backend if accelerator.kind == "cpu" else "",

@@ -63,7 +63,8 @@ class KernelTable(Frozen):
     `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
     `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
     what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
-    as fitted [-]. `by_library`: kernels that a library launches within a compiled program. `dispatched` is how often the host has to act in a step when nothing is compiled [-].
+    as fitted [-]. `by_library`: kernels that a library launches within a compiled program. `dispatched` is how
+    often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int

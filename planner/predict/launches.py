@@ -127,9 +127,9 @@ _CATEGORY_OF = (
 )
 UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
-# `Op.composed` of batch normalization, the call that Keras on PyTorch composes. The host spends on a primitive of it
-# half of what it spends on a kernel of another layer call, which also converts and reshapes: counted on 17 training
-# steps of Keras 3.15 on PyTorch 2.13, 1.4 to 1.8 `aten` operations are dispatched for the one, 2.2 to 3.3 for the other.
+# `Op.composed` of batch normalization, the call that Keras on PyTorch composes. The host spends on a primitive of
+# it half of what it spends on a kernel of another layer call, which also converts and reshapes: in training steps
+# of Keras 3.15 on PyTorch 2.13, 1.4 to 1.8 `aten` operations are dispatched for one, 2.2 to 3.3 for the other.
 _BATCH_NORMALIZATION, COMPOSED_DISPATCH = "torch", 0.5
 
 

@@ -12,10 +12,12 @@ from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.contractions import UNALIGNED_SHARE
 from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table, find_unaligned
-from gpuplan.predict.kernel_times import compute_kernel_parts_s
+from gpuplan.predict.kernel_times import LIBRARY_LAUNCH, compute_kernel_parts_s, compute_launch_s
 from gpuplan.predict.launches import Launching, iter_token_softmax
 from gpuplan.predict.step_time import NoPrediction
+from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.ops import Op, OpKind
+from gpuplan.workload.options import WorkloadOptions
 
 LOGITS = Kernel("dot", "bfloat16", 2.0 * 8192 * 512 * 50257, 1e9, m=8192, n=50257, k=512)
 GRADIENT = Op(
@@ -94,6 +96,45 @@ def test_xla_converts_the_arrays_of_three_dimensional_convolutions() -> None:
     convolution, conversion = XLA.build_kernels([volume])
     assert (convolution.category, conversion.category) == ("conv_fprop", "stream")
     assert conversion.bytes_moved == 16e6
+
+
+def test_xla_copies_each_array_of_a_filter_that_it_updates() -> None:
+    """By hand: 256 x 64 numbers of 4 bytes are read and written, for the filter and Adam's two."""
+    gradient, copies = replace(XLA, filter_arrays=3.0).build_kernels([replace(GRADIENT, stride=(1, 1))])
+    assert (gradient.category, copies.category, copies.count) == ("conv_wgrad", "stream", 3.0)
+    assert copies.bytes_moved == 2 * 4 * 256 * 64
+
+
+def test_xla_reduces_long_columns_in_two_kernels() -> None:
+    """A second, short kernel for each such sum, on JAX alone."""
+    sums = replace(FORWARD, kind=OpKind.REDUCE, variant="", fused_group=1, fused_bytes_read=8e6, column_sums=2)
+    first, second = XLA.build_kernels([sums])
+    assert (first.bytes_moved, second.bytes_moved, second.count) == (8e6, 0.0, 2.0)
+    assert len(Launching(compiled=True).build_kernels([sums])) == 1
+
+
+@pytest.mark.parametrize(("samples", "norms"), [(8, 0), (256, 5)])
+def test_columns_are_long_by_samples_and_pixels(samples: int, norms: int) -> None:
+    """By hand: 64 pixels of 8 samples are 512 rows, of 256 samples 16,384. In steps that XLA compiled for an H200,
+    mean and variance take two kernels each, and so do the three sums of the backward pass."""
+    import keras
+
+    inputs = keras.Input((8, 8, 16))
+    model = keras.Model(inputs, keras.layers.BatchNormalization()(keras.layers.ReLU()(inputs)))
+    model.compile(optimizer="sgd", loss="mse")
+    ops = trace_keras_model(model, options=WorkloadOptions(batch_size=samples)).ops
+    assert sum(op.column_sums for op in ops) == norms
+
+
+def test_a_library_in_a_program_launches_its_kernels_itself() -> None:
+    """Kernels of cuDNN's LSTM have the gaps of a host, others of the program; uncompiled, all the stack's."""
+    kernels = [Kernel("stream", "float32", 0.0, 0.0, streamed=streamed) for streamed in (False, True)]
+    found = load_coefficients()
+    stack, generation = found.stacks["xla"], found.generations["Hopper"]
+    for compiled, factors in ((True, [stack.launch, LIBRARY_LAUNCH]), (False, [stack.launch] * 2)):
+        table = Execution(compiled=compiled).build_table(kernels)
+        gaps_s = compute_launch_s(table, generation, stack, xp=np)
+        assert gaps_s == pytest.approx([generation.launch_s * factor for factor in factors])
 
 
 @pytest.mark.parametrize(

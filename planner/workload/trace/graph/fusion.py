@@ -215,9 +215,9 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
     return found
 
 
-# Longer columns XLA reduces in two kernels, first to the square root of their length or less: in steps that XLA 0.10
-# compiled for an H200, 4,096 rows are reduced in one, 12,544 in two (xla/service/gpu/transforms/
-# tree_reduction_rewriter.cc).
+# Longer columns XLA reduces in two kernels, first to the square root of their length or less: in steps that JAX
+# 0.10 compiled for an H200, columns of 4,096 are reduced in one, of 12,544 in two
+# (xla/service/gpu/transforms/tree_reduction_rewriter.cc).
 LONGEST_COLUMN = 4096  # [elements]
 
 
