@@ -23,9 +23,10 @@ _DOT = CATEGORIES.index("dot")
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
 
 
-# Gap between kernels that a library launches from the host, relative to the mean of all stacks: that of PyTorch's
-# own modules, fitted on published steps. cuDNN's LSTM on JAX had gaps of 10 us on an H200, the kernels of the
-# program around it, which XLA captures in CUDA graphs, of 1 to 2 us (profiles/measured/nvidia-h200-jax.json).
+# Gap between kernels that a library launches from the host, relative to the mean of all stacks: about that of
+# PyTorch's own modules (1.6 to 2.4 in fits of published steps). cuDNN's LSTM on JAX had gaps of 10 us on an H200,
+# the kernels of the program around it, which XLA captures in CUDA graphs, of 1 to 2 us
+# (profiles/measured/nvidia-h200-jax.json).
 LIBRARY_LAUNCH = 1.6
 
 
