@@ -341,16 +341,17 @@ def coefficients_of_volta(
     return packaged.generations["Volta"], shared
 
 
-def test_a_framework_changes_convolutions_on_tensor_units_and_no_products() -> None:
-    """All frameworks call the same library for products."""
+@pytest.mark.parametrize(("dtype", "factor"), [("float16", "tensor"), ("float32", "contraction")])
+def test_a_framework_changes_convolutions_and_no_products(dtype: str, factor: str) -> None:
+    """All frameworks call the same library for products, on tensor units and on scalar ones."""
     coefficients = load_coefficients()
-    both = [SQUARE._replace(category=category, dtype="float16") for category in ("conv_fprop", "dot")]
+    both = [SQUARE._replace(category=category, dtype=dtype) for category in ("conv_fprop", "dot")]
     table = build_kernel_table(both)
-    v100 = chip("V100-16GB", table=table, precision="mixed_float16")
+    v100 = chip("V100-16GB", table=table, precision="mixed_float16" if dtype == "float16" else "float32")
     generation, shared, own = (coefficients.generations["Volta"], coefficients.shared, coefficients.stacks["xla"])
     (slow_conv_s, slow_dot_s), (conv_s, dot_s) = (
-        compute_contraction_s(table, v100, generation, replace(own, tensor=tensor), shared, xp=np)
-        for tensor in (0.5, 1.0)
+        compute_contraction_s(table, v100, generation, replace(own, **{factor: times}), shared, xp=np)
+        for times in (0.3, 0.6)
     )
     assert slow_conv_s > 1.5 * conv_s
     assert slow_dot_s == dot_s
