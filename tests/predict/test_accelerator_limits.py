@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.accelerator_limits import UNLIMITED, compute_limits
+from gpuplan.predict.accelerator_limits import UNLIMITED, compute_limits, find_generation, find_release_year
 from gpuplan.predict.coefficients import (
     AcceleratorLimits,
     GenerationCoefficients,
@@ -240,6 +240,19 @@ def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, t
         for shared in (replace(coefficients.shared, tensor_density=power) for power in (1e-9, 1.0))
     )
     assert steep_s == pytest.approx(times * flat_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "year"),
+    [
+        ("P100-SXM2", "Pascal", 2016), ("GTX1080Ti", "Maxwell", 2016), ("A100-40GB", "Ampere", 2020),
+        ("RTX3090", "Ampere-GA10x", 2020), ("RTX5090", "Ada", 2025), ("B200", "Blackwell", 2024),
+    ],
+)  # fmt: skip
+def test_efficiencies_go_by_cores_and_their_era(name: str, generation: str, year: int) -> None:
+    """Pascal's GP10x has Maxwell's cores, before Volta though a GTX 1080 Ti is of 2017; GB20x has Ada's."""
+    accelerator = load_catalog().accelerators[name]
+    assert (find_generation(accelerator), find_release_year(accelerator)) == (generation, year)
 
 
 @pytest.mark.parametrize(
