@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.accelerator_limits import find_generation, has_inline_ecc, peak_tflop_per_s, tensor_dtypes
+from gpuplan.predict.accelerator_limits import find_issue_share, has_inline_ecc, peak_tflop_per_s, tensor_dtypes
 from gpuplan.predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
 from gpuplan.units import GIGA
 
@@ -47,14 +47,24 @@ class Comparison:
 # --- what is at least as good -----------------------------------------------------------------------------
 
 
+def _issued_tflop_per_s(chip: Accelerator, dtype: str, *, tf32: bool) -> float | None:
+    peak, on_tensor_units = peak_tflop_per_s(chip, dtype, tf32=tf32)
+    return peak if peak is None or on_tensor_units else peak * find_issue_share(chip)
+
+
+def _are_of_one_generation(one: Accelerator, other: Accelerator) -> bool:
+    """Return whether two chips have the same cores, whichever coefficients apply to them."""
+    return (one.architecture, one.compute_capability) == (other.architecture, other.compute_capability)
+
+
 def is_at_least_as_good(one: Accelerator, other: Accelerator) -> bool:
     """Return whether every figure of a datasheet is at least that of another chip of the same vendor and kind.
 
     These are the peaks of products of every type (of what runs instead, where the type has no units), memory and
     its bandwidth, cores, and second-level cache; within a generation also both clocks, where both chips' are
-    published. Clocks of different generations say nothing, since cores differ; peaks hold what counts of them.
-    Error correction that is stored in the memory takes part of the bandwidth: a chip with it is no better than one
-    without.
+    published. Clocks of different generations say nothing, since cores differ; peaks hold what counts of them. Of
+    Kepler's float32 peak, two thirds: its schedulers issue no more. Error correction that is stored in the memory
+    takes part of the bandwidth: a chip with it is no better than one without.
     """
     if one is other or (one.vendor, one.kind) != (other.vendor, other.kind):
         return False
@@ -63,11 +73,10 @@ def is_at_least_as_good(one: Accelerator, other: Accelerator) -> bool:
     names = ["memory_gib", "memory_gb_per_s", "sms_or_cores", "l2_mib"]
     pairs = [(getattr(one, name), getattr(other, name)) for name in names]
     for dtype, tf32 in (("float32", False), ("float32", True), ("float16", False), ("bfloat16", False)):
-        peaks = [peak_tflop_per_s(chip, dtype, tf32=tf32)[0] for chip in (one, other)]
-        pairs.append((peaks[0], peaks[1]))
+        pairs.append((_issued_tflop_per_s(one, dtype, tf32=tf32), _issued_tflop_per_s(other, dtype, tf32=tf32)))
     if not all((a is None and b is None) or (a is not None and b is not None and a >= b) for a, b in pairs):
         return False
-    if find_generation(one) != find_generation(other):
+    if not _are_of_one_generation(one, other):
         return True
     clocks = [(getattr(one, name), getattr(other, name)) for name in ("base_mhz", "boost_mhz")]
     return all(a is None or b is None or a >= b for a, b in clocks)
@@ -84,7 +93,7 @@ def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Compa
         (a, b)
         for a, one in enumerate(chips)
         for b, other in enumerate(chips)
-        if is_at_least_as_good(one, other) and (find_generation(one) == find_generation(other)) == same_generation
+        if is_at_least_as_good(one, other) and _are_of_one_generation(one, other) == same_generation
     ]
     if pairs:
         better, worse = ([pair[side] for pair in pairs] for side in (0, 1))

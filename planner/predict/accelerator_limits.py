@@ -8,7 +8,7 @@ from typing import Any
 
 from ..offers.rows import Accelerator
 from ..units import GIGA, MEGA, MIB, TERA
-from .coefficients import LAST_YEAR, AcceleratorLimits
+from .coefficients import ERA_BEGAN, LAST_YEAR, AcceleratorLimits
 from .kernel_table import SIXTEEN_BIT, KernelTable, Operand
 from .roofline import select_rows
 from .step_time import NoPrediction
@@ -25,20 +25,31 @@ USUAL_LANES = 128
 TF32 = ("tf32", "tf32_convolutions")
 
 
-def find_generation(accelerator: Accelerator) -> str:
-    """Return the generation whose efficiencies apply: the architecture, but for NVIDIA's GA10x and GA100.
+# Generations whose efficiencies apply to chips of a compute capability, where the architecture's do not. GA10x has
+# two float32 units where GA100 has one, tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture",
+# 2021, appendix). GP10x (P4, P40, GTX 1080 Ti) has 128 lanes to a multiprocessor and GDDR5, as Maxwell has; GP100
+# has 64, and HBM2 (NVIDIA, "Pascal Tuning Guide"). On 16 published steps of a GTX 1080 Ti, which are in no fit,
+# Maxwell's are 6 % off in the mean, Pascal's 9 %. GB20x (12.0) multiplies by warps as Ada does, where GB100 has
+# units of its own (PTX ISA, `tcgen05`), and has GDDR beside a large second-level cache.
+GENERATIONS = {"6.1": "Maxwell", "8.6": "Ampere-GA10x", "12.0": "Ada"}
 
-    Both are Ampere and separate generations; GA10x (compute capability 8.6) has two float32 units where GA100 has
-    one and tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture", 2021, appendix).
-    """
-    if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
-        return "Ampere-GA10x"
-    return accelerator.architecture
+
+def find_generation(accelerator: Accelerator) -> str:
+    """Return the generation whose efficiencies apply: the architecture, but for `GENERATIONS`."""
+    capability = accelerator.compute_capability or ""
+    return GENERATIONS.get(capability, accelerator.architecture)
+
+
+BEFORE_VOLTA = ("Kepler", "Maxwell", "Pascal")
 
 
 def find_release_year(accelerator: Accelerator) -> int:
-    """Return when an accelerator came out; the last year of the measured chips where that is unknown [years]."""
-    return accelerator.year or LAST_YEAR
+    """Return when an accelerator came out, or its era ended (a GTX 1080 Ti came out in Volta's year) [years].
+
+    The last year of the measured chips where that is unknown.
+    """
+    year = accelerator.year or LAST_YEAR
+    return min(year, ERA_BEGAN - 1) if accelerator.architecture in BEFORE_VOLTA else year
 
 
 def is_modern_data_center_gpu(accelerator: Accelerator) -> bool:
@@ -153,7 +164,7 @@ def _clock_ratio(accelerator: Accelerator) -> float:
 ISSUED_LANES = 4 * 32
 
 
-def _issue_share(accelerator: Accelerator) -> float:
+def find_issue_share(accelerator: Accelerator) -> float:
     """Return the upper bound of the share of the scalar peak by instruction issue, 0..1 [-]."""
     if accelerator.kind != "gpu" or not accelerator.cuda_cores or not accelerator.sms_or_cores:
         return 1.0
@@ -236,7 +247,7 @@ def find_limits(
         clock_ratio=_clock_ratio(accelerator),
         matmul_share=_matmul_share(accelerator, dtypes),
         inline_ecc=has_inline_ecc(accelerator),
-        issue_share=_issue_share(accelerator),
+        issue_share=find_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
         lanes=(accelerator.array_lanes or USUAL_LANES) if accelerator.kind == "tpu" else 0,
         sm_clocks_per_s=clocks_per_s if accelerator.vendor == "NVIDIA" else 0.0,

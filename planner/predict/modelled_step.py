@@ -238,6 +238,7 @@ def find_basis(
             "datasheet",
             f"no measurement of {kind} was fitted: products at {share:.0%} of the datasheet's peak",
         )
-    known = find_generation(accelerator) in coefficients.generations
-    whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
+    generation = find_generation(accelerator)
+    known = generation in coefficients.generations
+    whose = f"of {generation.partition('-')[0]}" if known else "the mean of all chips"
     return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"

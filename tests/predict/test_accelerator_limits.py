@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.accelerator_limits import UNLIMITED, compute_limits
+from gpuplan.predict.accelerator_limits import UNLIMITED, compute_limits, find_generation, find_release_year
 from gpuplan.predict.coefficients import (
     AcceleratorLimits,
     GenerationCoefficients,
@@ -243,6 +243,19 @@ def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, t
 
 
 @pytest.mark.parametrize(
+    ("name", "generation", "year"),
+    [
+        ("P100-SXM2", "Pascal", 2016), ("GTX1080Ti", "Maxwell", 2016), ("A100-40GB", "Ampere", 2020),
+        ("RTX3090", "Ampere-GA10x", 2020), ("RTX5090", "Ada", 2025), ("B200", "Blackwell", 2024),
+    ],
+)  # fmt: skip
+def test_efficiencies_go_by_cores_and_their_era(name: str, generation: str, year: int) -> None:
+    """Pascal's GP10x has Maxwell's cores, before Volta though a GTX 1080 Ti is of 2017; GB20x has Ada's."""
+    accelerator = load_catalog().accelerators[name]
+    assert (find_generation(accelerator), find_release_year(accelerator)) == (generation, year)
+
+
+@pytest.mark.parametrize(
     ("name", "share"), [("K80", 2 / 3), ("M60", 1.0), ("P100-SXM2", 1.0), ("V100-16GB", 1.0), ("TPU-v3", 1.0)]
 )
 def test_a_kepler_core_has_more_lanes_than_its_schedulers_fill(name: str, share: float) -> None:
@@ -341,16 +354,17 @@ def coefficients_of_volta(
     return packaged.generations["Volta"], shared
 
 
-def test_a_framework_changes_convolutions_on_tensor_units_and_no_products() -> None:
-    """All frameworks call the same library for products."""
+@pytest.mark.parametrize(("dtype", "factor"), [("float16", "tensor"), ("float32", "contraction")])
+def test_a_framework_changes_convolutions_and_no_products(dtype: str, factor: str) -> None:
+    """All frameworks call the same library for products, on tensor units and on scalar ones."""
     coefficients = load_coefficients()
-    both = [SQUARE._replace(category=category, dtype="float16") for category in ("conv_fprop", "dot")]
+    both = [SQUARE._replace(category=category, dtype=dtype) for category in ("conv_fprop", "dot")]
     table = build_kernel_table(both)
-    v100 = chip("V100-16GB", table=table, precision="mixed_float16")
+    v100 = chip("V100-16GB", table=table, precision="mixed_float16" if dtype == "float16" else "float32")
     generation, shared, own = (coefficients.generations["Volta"], coefficients.shared, coefficients.stacks["xla"])
     (slow_conv_s, slow_dot_s), (conv_s, dot_s) = (
-        compute_contraction_s(table, v100, generation, replace(own, tensor=tensor), shared, xp=np)
-        for tensor in (0.5, 1.0)
+        compute_contraction_s(table, v100, generation, replace(own, **{factor: times}), shared, xp=np)
+        for times in (0.3, 0.6)
     )
     assert slow_conv_s > 1.5 * conv_s
     assert slow_dot_s == dot_s

@@ -92,9 +92,9 @@ def test_products_reach_the_share_of_their_chip_and_fused_attention_one_of_its_o
     assert compute[0] == pytest.approx(2 * 8192**3 / (ATTENTION_SHARE * 918e12))
 
 
-@pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v3", 2), ("TPU-v4", 1), ("A100-40GB", 1)])
-def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int) -> None:
-    """The forward pass shares the batch, the update is done once a core."""
+@pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v7", 2), ("TPU-v4", 1), ("A100-40GB", 1)])
+def test_each_core_of_a_chip_updates_its_own_weights(name: str, copies: int) -> None:
+    """The forward pass shares the batch, the update is done once a core, of all cores by one dispatch."""
     ops = tuple(
         Op(
             kind=OpKind.ELEMENTWISE,
@@ -112,6 +112,7 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
     kernels = Execution(compiled=True).build_kernels(repeat_updates(ops, cores=cores))
     moved = sum(k.bytes_moved * k.count for k in kernels)
     assert moved == 8.0 + 8.0 * copies
+    assert sum(k.count for k in kernels) == 2.0
 
 
 def test_variables_are_counted_by_group_and_never_none() -> None:
