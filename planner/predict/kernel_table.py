@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -123,9 +124,9 @@ def find_products(category: Any) -> Any:
 def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     """Return kernels with equal ones merged into one row."""
     counts: dict[tuple[Any, ...], float] = {}
-    for kernel in kernels:
+    for kernel, times in Counter(kernels).items():
         key = kernel[:-1]  # all but the count
-        counts[key] = counts.get(key, 0) + kernel.count
+        counts[key] = counts.get(key, 0) + kernel.count * times
     return tuple([Kernel._make((*key, count)) for key, count in counts.items()])
 
 

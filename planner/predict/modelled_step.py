@@ -24,6 +24,7 @@ from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import USUAL_PRODUCT_SHARE, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
+KEPT_BYTES = 8 * 2**20  # more than all arrays of a step [bytes]
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 
 
@@ -80,6 +81,9 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
 
     Members of a group of coefficients that were not fitted get its mean.
     """
+    import numpy as np
+
+    np.empty(KEPT_BYTES, np.uint8)  # freed at once: glibc then keeps the memory of arrays up to this size
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
         alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
