@@ -129,9 +129,14 @@ class OfferTable(Sequence[OfferEstimate]):
         return costs
 
     @cached_property
+    def availability(self) -> NDArray[np.str_]:
+        """Whether each row can be had."""
+        return self.of_offers(lambda one: one.availability, str)
+
+    @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
-        return self.of_offers(lambda one: one.availability in ("quota", "scarce"), bool)
+        return (self.availability == "quota") | (self.availability == "scarce")
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:

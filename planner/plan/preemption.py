@@ -398,8 +398,9 @@ class PreemptionForecaster:
         if self.terms.up_hours is not None:
             hazard = replace(hazard, basis="given", source="--assume spot_life_h")
             hazard = replace(hazard, up_hours=self.terms.up_hours, median_up_hours=None)
-        median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
-        hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
+        if offer.hosts > 1:
+            median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
+            hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
         key = (hazard, train_time_s.mid)
         if key not in self._known:
             self._known[key] = self._compute_forecast(hazard, train_time_s.mid)

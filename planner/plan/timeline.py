@@ -146,7 +146,7 @@ class TimelineBuilder:
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload, self.terms = workload, terms
-        self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
+        self._around: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval, list[TimelinePhase]]] = {}
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
@@ -179,7 +179,7 @@ class TimelineBuilder:
             *self._list_passes(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
-        before, ready_s = self._prepare(place)
+        before, ready_s, idle = self._prepare(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = count_sessions(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
         lost, waits_s = [], 0.0
@@ -194,17 +194,17 @@ class TimelineBuilder:
             why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
             lost = [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), why)]
             waits_s = runs * (train_time_s.mid * forecast.waiting_share)
-        own = (*work, *lost, *self._assume("idle tail", "idle_tail_s", place))
+        own = (*work, *lost, *idle)
         total_s = sum((phase.time_s for phase in own), ready_s)
         ends = (total_s.low, total_s.mid, total_s.high)
         low, mid, high = (access.compute_wall_s(runs * one) + waits_s for one in ends)
         return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
 
-    def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
-        """Return the phases before the first step on a kind of host, and their sum [s]."""
+    def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval, list[TimelinePhase]]:
+        """Return the phases before the first step on a kind of host, their sum [s], and those after the last."""
         if self.terms.costs is None:
-            return (), ZERO
-        if place not in self._before:
+            return (), ZERO, []
+        if place not in self._around:
             phases = [*self._assume("boot", "boot_s", place), *self._assume("driver and image", "setup_s", place)]
             rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
             if rate is not None and size_gb is not None and min(rate) > 0:
@@ -212,8 +212,9 @@ class TimelineBuilder:
                 download_s = _interval(size_gb * GB / (r * MEGA) for r in rate)
                 phases.append(TimelinePhase("data download", download_s, because))
             phases.append(self._compilation())
-            self._before[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO)
-        return self._before[place]
+            idle = self._assume("idle tail", "idle_tail_s", place)
+            self._around[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO), idle
+        return self._around[place]
 
     def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
         """Return a phase of an assumed duration; none without an assumption."""
