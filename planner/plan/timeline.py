@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import mul
 from typing import TYPE_CHECKING
 
 from ..records import Frozen
 from ..units import GB, MEGA, SECONDS_PER_HOUR, ZERO, Interval
-from .cost_terms import HOURS_PER_DAY, CostTerms
+from .cost_terms import HOURS_PER_DAY, Bounds, CostTerms
 from .money import compute_price_nano
 
 if TYPE_CHECKING:
@@ -267,19 +268,23 @@ class TimelineBuilder:
             return [TimelinePhase("checkpoints", time_s, because)]
         if self.terms.costs is None:
             return []
-        never = (math.inf,) * 3
-        every, rate = (
-            self.terms.bounds(key, "any") or never for key in ("checkpoint_every_s", "checkpoint_mb_per_s")
-        )
-        size = self.checkpoint_bytes
+        every, each_s, of_each = self._checkpoint_terms
         times = (train_time_s.low, train_time_s.mid, train_time_s.high)
         saves = [
             1 + (math.floor(time / pause) if pause > 0 else 0) for time, pause in zip(times, every, strict=True)
         ]
+        waits_s = _interval(map(mul, saves, each_s))
+        return [TimelinePhase("checkpoints", waits_s, f"{saves[1]} {of_each}")]
+
+    @cached_property
+    def _checkpoint_terms(self) -> tuple[Bounds, list[float], str]:
+        """Time between checkpoints and of each, at the three bounds [s], and what each is."""
+        never, size = (math.inf,) * 3, self.checkpoint_bytes
+        every, rate = (
+            self.terms.bounds(key, "any") or never for key in ("checkpoint_every_s", "checkpoint_mb_per_s")
+        )
         each_s = [size / (r * MEGA) if r else 0.0 for r in reversed(rate)]
-        because = f"{saves[1]} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        waits_s = _interval(count * save_s for count, save_s in zip(saves, each_s, strict=True))
-        return [TimelinePhase("checkpoints", waits_s, because)]
+        return every, each_s, f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
 
 
 def count_sessions(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
