@@ -104,17 +104,17 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
     from gpuplan.workload.trace.jax import step as tracing
 
-    ordinary = tracing._trace
+    prepare_step = tracing.prepare_step
 
-    def trace_and_compile(keras_model: object, data: object, **options: object) -> object:
-        function, state, batch = tracing.prepare_step(keras_model, data, **options)
+    def prepare_and_compile(*model: object, **options: object) -> object:
+        function, state, batch = prepared = prepare_step(*model, **options)
         step = jax.jit(function, donate_argnums=0)
         analysis = step.trace(*jax.tree.map(there, (state, batch))).lower().compile().memory_analysis()
         for name in ("argument", "output", "alias", "temp"):
             found[f"{name}_bytes"] = getattr(analysis, f"{name}_size_in_bytes")
-        return ordinary(keras_model, data, **options)
+        return prepared
 
-    tracing._trace = trace_and_compile
+    tracing.prepare_step = prepare_and_compile
     _load(model, WorkloadOptions(batch_size=batch_size, precision=precision))
     return {**found, "jax": jax.__version__}
 

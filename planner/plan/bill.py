@@ -150,7 +150,7 @@ class CostBasis:
             self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if fees.egress_usd is not None:
             self.fixed["egress"] = (round(fees.egress_usd * NANO),) * 3
-        self._fixed_nano = [sum(nano[bound] for nano in self.fixed.values()) for bound in range(3)]
+        self._fixed_nano = [*map(sum, zip((0, 0, 0), *self.fixed.values(), strict=True))]
         has_least = self.minimum or self.pack_nano or self.months[1]
         self._depends_on_items = bool(has_least or fees.discount or fees.tax or runs != 1)
 
@@ -191,7 +191,8 @@ class CostBasis:
 
     def compute_total(self, price_nano: int, bound: int, half_width: float) -> int:
         """Return the total of a bill at one bound of the run's time; arguments as of `price_at` [1e-9 USD]."""
-        price_nano = self.price_at(price_nano, bound, half_width)
+        if half_width:
+            price_nano = self.price_at(price_nano, bound, half_width)
         if self._depends_on_items:
             return sum(self.itemize(price_nano, bound).values())
         return price_time(self.nanoseconds[bound], price_nano) + self._fixed_nano[bound]

@@ -282,7 +282,9 @@ class DeviceEstimator:
             recomputed=bool(recompute),
             tokens_per_sample=workload.tokens_per_sample,
             peak_time_s=None if peak_time_s is None else passes * peak_time_s,
-            memory_parts=list_memory_parts(whole, each, sharding, devices, memory.recomputed_bytes),
+            memory_parts=list_memory_parts(whole, each, sharding, devices, memory.recomputed_bytes)
+            if sharding != Sharding.NONE
+            else None,
         )
 
     def _split(self, workload: Workload, devices: float, sharding: Sharding) -> tuple[RunLength, Workload | None]:
@@ -368,7 +370,8 @@ def _check_memory(
     if accelerator is None or not memory.fits:
         return memory
     step_bytes = memory.needed_bytes - FRAMEWORK_RESERVE_BYTES
-    return replace(memory, setting=describe_jax_pool(each, accelerator, step_bytes=step_bytes))
+    setting = describe_jax_pool(each, accelerator, step_bytes=step_bytes)
+    return replace(memory, setting=setting) if setting else memory
 
 
 def _device_bytes(selected: OfferContext) -> int | None:

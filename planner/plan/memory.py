@@ -82,14 +82,19 @@ def memory_verdict(
     """
     fixed = fixed_bytes + FRAMEWORK_RESERVE_BYTES
     needed = fixed + batch_bytes - recomputed_bytes
-    found = MemoryVerdict(needed_bytes=needed, available_bytes=available_bytes, fits=None, largest_batch_size=None)
-    if available_bytes is None:
-        return found
-    fits, largest = needed <= available_bytes, None
-    if batch_bytes > 0:
-        largest = max(0, math.floor((available_bytes - fixed) / (batch_bytes / batch_size)))
-        largest = max(largest, batch_size) if fits else largest
-    return replace(found, fits=fits, largest_batch_size=largest, recomputed_bytes=recomputed_bytes)
+    fits = largest = None
+    if available_bytes is not None:
+        fits = needed <= available_bytes
+        if batch_bytes > 0:
+            largest = max(0, math.floor((available_bytes - fixed) / (batch_bytes / batch_size)))
+            largest = max(largest, batch_size) if fits else largest
+    return MemoryVerdict(
+        needed_bytes=needed,
+        available_bytes=available_bytes,
+        fits=fits,
+        largest_batch_size=largest,
+        recomputed_bytes=0 if fits is None else recomputed_bytes,
+    )
 
 
 def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdict:

@@ -129,9 +129,14 @@ class OfferTable(Sequence[OfferEstimate]):
         return costs
 
     @cached_property
+    def availability(self) -> NDArray[np.str_]:
+        """Whether each row can be had."""
+        return self.of_offers(lambda one: one.availability, str)
+
+    @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
-        return self.of_offers(lambda one: one.availability in ("quota", "scarce"), bool)
+        return (self.availability == "quota") | (self.availability == "scarce")
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
@@ -293,12 +298,14 @@ def price_offers(
                 offer, accelerator = used.offer, used.accelerator
                 key: object = (offer.provider, offer.instance_type)  # a CPU computes with its whole machine
                 if accelerator is not None and accelerator.kind != "cpu" and offer.provider != "local":
-                    key = (accelerator.name, offer.devices, offer.hosts, build_host_spec(used.links))
-                if key not in devices:
-                    devices[key] = estimate_device(used)
-                machines[machine] = devices[key]
+                    links = used.links if offer.devices > 1 else None  # no others matter to a step
+                    key = (accelerator.name, offer.devices, offer.hosts, build_host_spec(links))
+                estimate = devices.get(key)
+                if estimate is None:
+                    estimate = devices[key] = estimate_device(used)
                 if feeds:
-                    machines[machine] = with_input_bottleneck(devices[key], offer, feeds, accelerator)
+                    estimate = with_input_bottleneck(estimate, offer, feeds, accelerator)
+                machines[machine] = estimate
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)

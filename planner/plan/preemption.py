@@ -398,12 +398,14 @@ class PreemptionForecaster:
         if self.terms.up_hours is not None:
             hazard = replace(hazard, basis="given", source="--assume spot_life_h")
             hazard = replace(hazard, up_hours=self.terms.up_hours, median_up_hours=None)
-        median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
-        hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
+        if offer.hosts > 1:
+            median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
+            hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
         key = (hazard, train_time_s.mid)
-        if key not in self._known:
-            self._known[key] = self._compute_forecast(hazard, train_time_s.mid)
-        return self._known[key]
+        try:
+            return self._known[key]
+        except KeyError:
+            return self._known.setdefault(key, self._compute_forecast(hazard, train_time_s.mid))
 
     def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
         mean_s = hazard.up_hours * SECONDS_PER_HOUR

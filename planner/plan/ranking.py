@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-NEVER_TAKEN = frozenset({"reserved", "unlisted", "retired"})
+NEVER_TAKEN = ("reserved", "unlisted", "retired")
 
 
 def compute_total_usd(
@@ -82,10 +82,12 @@ def _mark_takable(offers: OfferTable, known: Mask, question: Question, *, one_de
     What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
     has nothing else.
     """
+    import numpy as np
+
     if one_device and not (question.filters.devices and min(question.filters.devices) > 1):
         known = known & offers.of_offers(lambda one: one.offer.devices <= 1, bool)
-    refused = known & offers.of_offers(lambda one: one.is_refused, bool)
-    had = known & ~refused & ~offers.of_offers(lambda one: one.availability in NEVER_TAKEN, bool)
+    refused = known & offers.of_offers(lambda one: one.quota is not None and one.is_refused, bool)
+    had = known & ~refused & ~np.isin(offers.availability, NEVER_TAKEN)
     is_named_only = question.filters.accelerators and not had.any() and not refused.any()
     offers.takable, offers.refused = known if is_named_only else had, refused
 
@@ -122,12 +124,16 @@ def compute_cost_bounds(offers: OfferTable, rows: Rows) -> Bounds:
 
 
 def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
-    """Return the row with the least first key, of equal ones with the least second; None for no rows."""
-    import numpy as np
+    """Return the row with the least first key, of equal ones with the least second; None for no rows.
 
+    All keys are known numbers.
+    """
     if not rows.size:
         return None
-    return int(rows[np.lexsort([key[rows] for key in reversed(keys)])[0]])
+    for key in keys:
+        values = key[rows]
+        rows = rows[values == values.min()]
+    return int(rows[0])
 
 
 def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import mul
 from typing import TYPE_CHECKING
 
 from ..records import Frozen
 from ..units import GB, MEGA, SECONDS_PER_HOUR, ZERO, Interval
-from .cost_terms import HOURS_PER_DAY, CostTerms
+from .cost_terms import HOURS_PER_DAY, Bounds, CostTerms
 from .money import compute_price_nano
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class TimelineBuilder:
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload, self.terms = workload, terms
-        self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
+        self._around: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval, list[TimelinePhase]]] = {}
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
@@ -179,7 +180,7 @@ class TimelineBuilder:
             *self._list_passes(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
-        before, ready_s = self._prepare(place)
+        before, ready_s, idle = self._prepare(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = count_sessions(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
         lost, waits_s = [], 0.0
@@ -194,17 +195,17 @@ class TimelineBuilder:
             why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
             lost = [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), why)]
             waits_s = runs * (train_time_s.mid * forecast.waiting_share)
-        own = (*work, *lost, *self._assume("idle tail", "idle_tail_s", place))
+        own = (*work, *lost, *idle)
         total_s = sum((phase.time_s for phase in own), ready_s)
         ends = (total_s.low, total_s.mid, total_s.high)
         low, mid, high = (access.compute_wall_s(runs * one) + waits_s for one in ends)
         return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
 
-    def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
-        """Return the phases before the first step on a kind of host, and their sum [s]."""
+    def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval, list[TimelinePhase]]:
+        """Return the phases before the first step on a kind of host, their sum [s], and those after the last."""
         if self.terms.costs is None:
-            return (), ZERO
-        if place not in self._before:
+            return (), ZERO, []
+        if place not in self._around:
             phases = [*self._assume("boot", "boot_s", place), *self._assume("driver and image", "setup_s", place)]
             rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
             if rate is not None and size_gb is not None and min(rate) > 0:
@@ -212,8 +213,9 @@ class TimelineBuilder:
                 download_s = _interval(size_gb * GB / (r * MEGA) for r in rate)
                 phases.append(TimelinePhase("data download", download_s, because))
             phases.append(self._compilation())
-            self._before[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO)
-        return self._before[place]
+            idle = self._assume("idle tail", "idle_tail_s", place)
+            self._around[place] = tuple(phases), sum((phase.time_s for phase in phases), ZERO), idle
+        return self._around[place]
 
     def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
         """Return a phase of an assumed duration; none without an assumption."""
@@ -266,19 +268,23 @@ class TimelineBuilder:
             return [TimelinePhase("checkpoints", time_s, because)]
         if self.terms.costs is None:
             return []
-        never = (math.inf,) * 3
-        every, rate = (
-            self.terms.bounds(key, "any") or never for key in ("checkpoint_every_s", "checkpoint_mb_per_s")
-        )
-        size = self.checkpoint_bytes
+        every, each_s, of_each = self._checkpoint_terms
         times = (train_time_s.low, train_time_s.mid, train_time_s.high)
         saves = [
             1 + (math.floor(time / pause) if pause > 0 else 0) for time, pause in zip(times, every, strict=True)
         ]
+        waits_s = _interval(map(mul, saves, each_s))
+        return [TimelinePhase("checkpoints", waits_s, f"{saves[1]} {of_each}")]
+
+    @cached_property
+    def _checkpoint_terms(self) -> tuple[Bounds, list[float], str]:
+        """Time between checkpoints and of each, at the three bounds [s], and what each is."""
+        never, size = (math.inf,) * 3, self.checkpoint_bytes
+        every, rate = (
+            self.terms.bounds(key, "any") or never for key in ("checkpoint_every_s", "checkpoint_mb_per_s")
+        )
         each_s = [size / (r * MEGA) if r else 0.0 for r in reversed(rate)]
-        because = f"{saves[1]} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        waits_s = _interval(count * save_s for count, save_s in zip(saves, each_s, strict=True))
-        return [TimelinePhase("checkpoints", waits_s, because)]
+        return every, each_s, f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
 
 
 def count_sessions(work_s: float, *, preparation_s: float, session_s: float | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +26,6 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32
 # Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
 NEVER_S = 1e6  # penalty that excludes a tiling [s]
-# Times of tilings that are computed together. Larger arrays exceed 128 KiB, which the C library maps and unmaps
-# each time; that takes longer than to compute them.
-CACHED_TIMES = 32_000
 ROUNDED = 1.0 + 1e-4  # factor above the error of a time in single precision [-]
 # Tiles in flight per core, which hide memory latency.
 TILES_PER_CORE = 4.0
@@ -88,8 +84,7 @@ def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: An
 def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
 
-    A split with v >= T is never the fastest: it takes 1 + 2 split_cost times as long or longer, and what the last
-    wave of the whole product adds is less than q / T of it. Gradients follow the chosen tiling alone.
+    Gradients follow the chosen tiling alone.
     """
     if xp.__name__ != "numpy":
         rows, columns = (xp.asarray(sizes, float).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
@@ -99,54 +94,37 @@ def best_tiling_s(products: Products, *, xp: Any) -> Any:
         fastest = divmod(times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0), len(SPLITS))
         return _compute_chosen_s(products, *fastest, xp=xp)
     named = vars(products)
-    shape = xp.broadcast_shapes(*(xp.shape(value) for value in named.values()))
+    shape = xp.broadcast_shapes(*map(xp.shape, named.values()))
     none = xp.zeros(shape)  # to broadcast arrays in less time than by `broadcast_to`
     flat = replace(products, **{name: (value + none).ravel() for name, value in named.items() if xp.ndim(value)})
-    waves = max(TILES_PER_CORE, products.quantization / (2.0 * products.split_cost))
-    tiles = xp.ceil(flat.m / TILES[0][0]) * xp.ceil(flat.n / TILES[0][1]) * flat.batch
-    whole = (flat.may_split == 0) | (tiles >= waves * flat.cores)
-    if len(whole) * len(TILES) * len(SPLITS) <= CACHED_TIMES:
-        return _find_least_s(flat, SPLITS, xp=xp).reshape(shape)
-    times_s = xp.zeros(len(whole))
-    for chosen, splits in ((whole, SPLITS[:1]), (~whole, SPLITS)):
-        rows, size = (chosen & (flat.batch > 0)).nonzero()[0], CACHED_TIMES // (len(TILES) * len(splits))
-        for block in (rows[first : first + size] for first in range(0, len(rows), size)):
-            times_s[block] = _find_least_s(select_rows(flat, block), splits, xp=xp)
-    return times_s.reshape(shape)
+    sharp_s = _compute_sharp_s(flat, xp=xp)
+    bound_s, least_s = sharp_s.min(axis=0), xp.full(none.size, xp.inf)
+    for _ in range(2):  # the fastest by a sharp maximum, then all that may be faster
+        place = (sharp_s <= bound_s).ravel().nonzero()[0]
+        tiling, product = divmod(place, none.size)
+        chosen = divmod(tiling, len(SPLITS))
+        xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(flat, product), *chosen, xp=xp))
+        sharp_s.ravel()[place], bound_s = xp.inf, least_s * ROUNDED
+    return least_s.reshape(shape)
 
 
 def _compute_chosen_s(products: Products, tile: Any, split: Any, *, xp: Any) -> Any:
     """Return the time of each product by a tiling of its own [s]."""
-    rows, columns = (xp.asarray(sizes)[tile] for sizes in zip(*TILES, strict=True))
-    return tiling_s(products, rows=rows, columns=columns, splits=xp.asarray(SPLITS)[split], xp=xp)
+    rows, columns = (xp.asarray(sizes, float)[tile] for sizes in zip(*TILES, strict=True))
+    return tiling_s(products, rows=rows, columns=columns, splits=xp.asarray(SPLITS, float)[split], xp=xp)
 
 
-def _find_least_s(products: Products, splits: Sequence[int], *, xp: Any) -> Any:
-    """Return the time of the fastest tiling of each product [s], array of [products].
-
-    The smooth maximum of two times is never below the sharp one, which is computed first: tilings that it shows to
-    be slower than another are left out.
-    """
-    single = {name: xp.asarray(value, xp.float32) for name, value in vars(products).items()}
-    sharp_s = _compute_sharp_s(Products(**single), splits, xp=xp)
-    fastest = sharp_s.argmin(axis=0)
-    least_s = _compute_chosen_s(products, *divmod(fastest, len(splits)), xp=xp)
-    sharp_s[fastest, range(len(fastest))] = NEVER_S
-    tiling, product = divmod((sharp_s <= least_s * ROUNDED).ravel().nonzero()[0], len(least_s))
-    chosen = divmod(tiling, len(splits))
-    xp.minimum.at(least_s, product, _compute_chosen_s(select_rows(products, product), *chosen, xp=xp))
-    return least_s
-
-
-def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
+def _compute_sharp_s(of: Products, *, xp: Any) -> Any:
     """Return `tiling_s` with a sharp maximum, in single precision, array of [tilings, products] [s].
 
-    With v, l, L and T as there, and one wave's time b for a step of the k loop: l max(w b, w L / T, L).
+    It is never above that with the smooth one, so that few tilings are left to compare. With v, l, L and T as
+    there, and one wave's time b for a step of the k loop: l max(w b, w L / T, L).
     """
+    of = Products(**{name: xp.asarray(value, xp.float32) for name, value in vars(of).items()})
     rows, columns = (xp.asarray(sizes, xp.float32).reshape((-1, 1, 1)) for sizes in zip(*TILES, strict=True))
-    parts = xp.asarray(splits, xp.float32).reshape((-1, 1))
-    flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
-    wave_s = xp.maximum(rows * columns * (of.k_step * 2) / flop_per_s, of.step_latency_s / TILES_PER_CORE)
+    parts = xp.asarray(SPLITS, xp.float32).reshape((-1, 1))
+    tile_flop = rows * columns / tile_rate(rows, columns, of.tile_exponent) * 2
+    wave_s = xp.maximum(tile_flop * (of.k_step / of.core_flop_per_s), of.step_latency_s / TILES_PER_CORE)
     waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * parts
     times_s = of.quantization * xp.ceil(waves)
     waves *= 1 - of.quantization
@@ -155,7 +133,7 @@ def _compute_sharp_s(of: Products, splits: Sequence[int], *, xp: Any) -> Any:
     xp.maximum(times_s, xp.maximum(wave_s, of.step_latency_s), out=times_s)
     k_steps = xp.ceil(of.k / (parts * of.k_step)) * (1 + of.split_cost * xp.log2(parts))
     times_s *= xp.where((of.may_split > 0) | (parts == 1), k_steps, NEVER_S)
-    return times_s.reshape((len(TILES) * len(splits), -1))
+    return times_s.reshape((len(TILES) * len(SPLITS), -1))
 
 
 def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -54,6 +55,9 @@ class Kernel(NamedTuple):
     serial: bool = False
     # launches per step [-]
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
+
+
+LAYOUT = ("channels_first", "attention_kernel")  # fields of a table in which chips with the same kernels differ
 
 
 class KernelTable(Frozen):
@@ -125,9 +129,9 @@ def find_products(category: Any) -> Any:
 def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     """Return kernels with equal ones merged into one row."""
     counts: dict[tuple[Any, ...], float] = {}
-    for kernel in kernels:
+    for kernel, times in Counter(kernels).items():
         key = kernel[:-1]  # all but the count
-        counts[key] = counts.get(key, 0) + kernel.count
+        counts[key] = counts.get(key, 0) + times * kernel[-1]
     return tuple([Kernel._make((*key, count)) for key, count in counts.items()])
 
 
@@ -169,7 +173,7 @@ def build_kernel_table(
         unaligned=np.array(find_unaligned(rows), dtype=bool),
         channels_first=None,
         attention_kernel=None,
-        of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows] if rates else [0.0] * len(rows)),
+        of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows]) if rates else np.zeros(len(rows)),
         by_library=np.array([compiled and row.streamed for row in rows], dtype=bool),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
@@ -230,7 +234,7 @@ def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
         kernel: Any kernel; ``n`` of a convolution is the number of channels of a group in each of its passes.
         fast: Which groups have kernels on tensor units.
     """
-    grouped = kernel.category in CONVOLUTIONS and kernel.batch > 1 and kernel.dtype in SIXTEEN_BIT
+    grouped = kernel.batch > 1 and kernel.category in CONVOLUTIONS and kernel.dtype in SIXTEEN_BIT
     if fast == "all" or not grouped:
         return False
     if fast == "32":

@@ -402,7 +402,7 @@ class Launching(Frozen):
         heaviest = members[0]
         if len(members) == 1 and heaviest.count == 1:
             size = self._count_bytes(heaviest, once=once)
-            return Kernel(_category(heaviest), heaviest.dtype, heaviest.flops, size)
+            return Kernel(_CATEGORY_OF[heaviest.kind], heaviest.dtype, heaviest.flops, size)
         largest, count, flops, moved = -math.inf, 0.0, 0.0, 0.0
         for op in members:
             size, times = self._count_bytes(op, once=once), op.count
@@ -411,7 +411,9 @@ class Launching(Frozen):
             count = max(count, times)
             flops += op.flops * times
             moved += size * times
-        return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
+        return Kernel(
+            _CATEGORY_OF[heaviest.kind], heaviest.dtype, flops / count, moved / count, count=float(count)
+        )
 
 
 def _iter_primitives(op: Op) -> Iterator[Kernel]:

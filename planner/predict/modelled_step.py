@@ -15,7 +15,7 @@ from ..workload.model import Workload
 from .accelerator_limits import find_generation, find_limits, find_release_year, is_modern_data_center_gpu
 from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients, GenerationCoefficients, era_sign
 from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_breakdowns
-from .kernel_table import KernelTable
+from .kernel_table import LAYOUT, KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s, compute_launch_s
 from .measurements import NEWEST_SOFTWARE
 from .roofline import compute_step_s, select_rows, with_software_year
@@ -24,6 +24,7 @@ from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import USUAL_PRODUCT_SHARE, systolic_parts_s
 
 T = TypeVar("T", bound=Frozen)
+KEPT_BYTES = 8 * 2**20  # more than all arrays of a step [bytes]
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 
 
@@ -76,13 +77,16 @@ def model_step(given: StepInput, coefficients: FittedCoefficients) -> ModelledSt
 
 
 def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> list[ModelledStep]:
-    """Return the modelled time of each step on one device; those that share a table are computed together.
+    """Return the modelled time of each step on one device; those with equal kernels are computed together.
 
     Members of a group of coefficients that were not fitted get its mean.
     """
+    import numpy as np
+
+    np.empty(KEPT_BYTES, np.uint8)  # freed at once: glibc then keeps the memory of arrays up to this size
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
-        alike = (id(one.table), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
+        alike = (id(one.table.category), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
         groups.setdefault(alike, []).append(place)
     found: dict[int, ModelledStep] = {}
     for places in groups.values():
@@ -91,7 +95,7 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
 
 
 def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -> Iterator[ModelledStep]:
-    """Yield the modelled time of each of some steps with one table on different chips."""
+    """Yield the modelled time of each of some steps with equal kernels on different chips."""
     import numpy as np
 
     table = steps[0].table
@@ -132,11 +136,14 @@ def compute_kernel_times_s(
     """Return the gap before a launch, and total, arithmetic and memory time [steps, kernels] [s].
 
     Args:
-        steps: Steps of one table, stack and software year on different chips, either TPUs or others.
+        steps: Steps of equal kernels, of one stack and software year, on different chips, either TPUs or others.
     """
     import numpy as np
 
     table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
+    if any(one.table is not table for one in steps):
+        layouts = {name: [vars(one.table)[name] for one in steps] for name in LAYOUT}
+        table = replace(table, **{name: np.array(columns) for name, columns in layouts.items()})
     if steps[0].limits.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework, known = coefficients.stacks.get(stack, coefficients.stacks[MEAN]), coefficients.generations
