@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuplan.workload.options import WorkloadOptions
@@ -88,6 +88,16 @@ RECOMPUTED = (
 
 def compiled_memory(model: str, batch_size: int, precision: str, target: str) -> dict[str, object]:
     """Return `memory_analysis()` of the training step that `fit()` compiles, for a target."""
+    import jax
+
+    analysis = compile_step(model, batch_size, precision, target).memory_analysis()
+    names = ("argument", "output", "alias", "temp")
+    sizes = {f"{name}_bytes": getattr(analysis, f"{name}_size_in_bytes") for name in names}
+    return {**sizes, "jax": jax.__version__}
+
+
+def compile_step(model: str, batch_size: int, precision: str, target: str) -> Any:
+    """Return the training step that `fit()` compiles, compiled for a target."""
     os.environ["KERAS_BACKEND"], os.environ["JAX_PLATFORMS"] = "jax", "cpu"
     import jax
     from gpuplan.workload.options import WorkloadOptions
@@ -97,7 +107,7 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
     text = DESCRIPTION.format(*TARGETS[target], name=target)
     topology = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
     place = SingleDeviceSharding(topology.devices[0])
-    found: dict[str, object] = {}
+    found: list[Any] = []
 
     def there(spec: object) -> object:
         return jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=place)
@@ -109,14 +119,12 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
     def prepare_and_compile(*model: object, **options: object) -> object:
         function, state, batch = prepared = prepare_step(*model, **options)
         step = jax.jit(function, donate_argnums=0)
-        analysis = step.trace(*jax.tree.map(there, (state, batch))).lower().compile().memory_analysis()
-        for name in ("argument", "output", "alias", "temp"):
-            found[f"{name}_bytes"] = getattr(analysis, f"{name}_size_in_bytes")
+        found.append(step.trace(*jax.tree.map(there, (state, batch))).lower().compile())
         return prepared
 
     tracing.prepare_step = prepare_and_compile
     _load(model, WorkloadOptions(batch_size=batch_size, precision=precision))
-    return {**found, "jax": jax.__version__}
+    return found[0]
 
 
 def _load(model: str, options: WorkloadOptions) -> None:
