@@ -234,7 +234,7 @@ def _describe_filter_copies(gradient: Op) -> Kernel:
     """Return the copy of an array of a convolution's filter, which XLA makes of each that it updates.
 
     Keras has the output channels last, cuDNN first: the update is transposed, and cannot take the place of its
-    operands. In steps that XLA 0.10 compiled for an H200, three arrays of each filter are copied with Adam.
+    operands. In steps that JAX 0.10 compiled for an H200, three arrays of each filter are copied with Adam.
     """
     return Kernel("stream", "float32", 0.0, 2.0 * FLOAT32_BYTES * gradient.m * gradient.n * gradient.batch)
 
