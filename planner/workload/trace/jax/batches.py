@@ -110,7 +110,8 @@ class BatchSizes(NamedTuple):
     def _find(self, equation: Equation, inputs: list[Any]) -> tuple[Mapping[str, Any], list[Shape]]:
         """Return the parameters of an equation, and the shapes of its results."""
         name, params, traced = equation.primitive.name, equation.params, list(map(get_shape, equation.outvars))
-        called = [] if find_rule(name).known else find_inner_jaxprs(equation)
+        rule = find_rule(name)
+        called = [] if rule.known else find_inner_jaxprs(equation)
         if len(called) == 1 and len(called[0].invars) == len(inputs) and name != "scan":
             key, jaxpr = next((key, one) for key, one in params.items() if getattr(one, "jaxpr", one) is called[0])
             inner = self.change(called[0], list(map(get_shape, inputs)))
@@ -119,29 +120,40 @@ class BatchSizes(NamedTuple):
         changes = [(get_shape(a), get_shape(b)) for a, b in zip(equation.invars, inputs, strict=True)]
         if all(before == after for before, after in changes):
             return params, traced
-        (before, after), part = changes[0], _PARTS.get(name)
-        sizes = list(zip(before, after, strict=True))
         if called:
             raise OtherWorkError(f"{name} of the batch")
+        alike = {pair for pair in changes if pair[0]}  # of all operands but scalars
+        if rule.kind is OpKind.ELEMENTWISE and len(alike) == 1 and next(iter(alike))[0] == traced[0]:
+            return params, [after for _, after in alike]
+        before, after = changes[0]
         if name == "broadcast_in_dim":
-            places = zip(params["broadcast_dimensions"], sizes, strict=True)
-            grown = {at: new for at, (old, new) in places if old != new}
+            places = zip(params["broadcast_dimensions"], before, after, strict=True)
+            grown = {at: new for at, old, new in places if old != new}
             return params, [tuple(grown.get(at, size) for at, size in enumerate(traced[0]))]
         if name == "reshape":
-            spec = tuple((Axis("batch", old // new),) if old != new else () for old, new in sizes)
-            shape = compute_local_shape(traced[0], divide_reshaped(before, spec, traced[0]))
-            if prod(shape) != prod(after):
-                raise OtherWorkError("samples are joined with others")
-            return params, [shape]
-        if part is not None:
-            if any(
-                old != new and size not in (1, old) for (old, new), size in zip(sizes, params[part], strict=True)
-            ):
-                raise OtherWorkError("a part of the batch")
-            whole = zip(sizes, params[part], strict=True)
-            params = {**params, part: tuple(new if size == old else size for (old, new), size in whole)}
+            return params, [_reshape(before, after, traced[0])]
+        if (part := _PARTS.get(name)) is not None:
+            params = {**params, part: _cut(before, after, params[part])}
         try:
             found, _ = equation.primitive.abstract_eval(*(one.aval for one in inputs), **params)
         except Exception as error:  # each primitive has its own, for shapes that do not fit
             raise OtherWorkError(f"{name} of other shapes") from error
         return params, [tuple(one.shape) for one in (found if equation.primitive.multiple_results else [found])]
+
+
+def _reshape(before: Shape, after: Shape, shape: Shape) -> Shape:
+    spec = tuple(
+        (Axis("batch", old // new),) if old != new else () for old, new in zip(before, after, strict=True)
+    )
+    found = compute_local_shape(shape, divide_reshaped(before, spec, shape))
+    if prod(found) != prod(after):
+        raise OtherWorkError("samples are joined with others")
+    return found
+
+
+def _cut(before: Shape, after: Shape, sizes: Shape) -> Shape:
+    """Return the sizes of a part of an array: of a dimension that changes, the whole or one element."""
+    parts = list(zip(before, after, sizes, strict=True))
+    if any(old != new and size not in (1, old) for old, new, size in parts):
+        raise OtherWorkError("a part of the batch")
+    return tuple(new if size == old else size for old, new, size in parts)
