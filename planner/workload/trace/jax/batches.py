@@ -56,7 +56,7 @@ class BatchSizes(NamedTuple):
     def change(self, jaxpr: Any, shapes: Sequence[Shape]) -> Any:
         """Return a jaxpr with arguments of some shapes.
 
-        A model whose code asks for the batch size, and then calls other operations, is not noticed.
+        A model whose code asks for the batch size, and then does other work or fails, is not noticed.
 
         Raises:
             OtherWorkError: The work does not follow from shapes.
