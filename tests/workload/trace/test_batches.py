@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gpuplan.workload.trace.division.batches import BatchSizes, OtherWorkError
 from gpuplan.workload.trace.jax import step as step_module
-from gpuplan.workload.trace.jax.batches import BatchSizes, OtherWorkError
 from gpuplan.workload.trace.jax.step import TracedStep, trace_step
 
 Trace = Callable[..., Any]

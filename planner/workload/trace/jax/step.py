@@ -25,13 +25,13 @@ from ...model import (
 )
 from ...ops import Mode, Op, OpKind
 from ...options import SpecTree, iter_specs, map_specs
+from ..division.batches import BatchSizes, OtherWorkError
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.fusion import PEAKS, compute_peaks, fuse
 from ..graph.graph import Graph, has_primitive
 from ..graph.layers import fuse_attention, group_layers
 from ..graph.table import find_unmodelled, tabulate
-from .batches import BatchSizes, OtherWorkError
 from .flatten import flatten, simplify
 from .instrumentation import REPEAT, name_recurrent_layers, number_calls, recompute_with_flags
 

@@ -7,9 +7,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...ops import OpKind
-from ..division.spec import Axis, Shape, compute_local_shape, divide_reshaped
 from ..graph.graph import find_inner_jaxprs
 from ..rules import Equation, find_rule, get_shape
+from .spec import Axis, Shape, compute_local_shape, divide_reshaped
 
 _MAKERS = ("broadcast_in_dim", "iota", "random_bits")  # primitives whose result has the shape that they state
 _PARTS = {"slice": "limit_indices", "dynamic_slice": "slice_sizes", "gather": "slice_sizes"}
