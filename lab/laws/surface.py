@@ -15,6 +15,7 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.kernel_table import CONTRACTIONS
 from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.resize import can_resize, interpolate_workload
 from gpuplan.predict.run_config import compute_memory_pressure
 from gpuplan.predict.step_time import StepTime
 from gpuplan.records import Frozen
@@ -22,7 +23,6 @@ from gpuplan.units import GIGA, TERA
 from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
-from gpuplan.workload.resize import can_resize, interpolate_workload
 
 from .physical_bound import LeastWork, compute_bound_s, count_least_work
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError
 from ..offers.aliases import parse_kinetic_name
+from ..predict.resize import Resizer
 from ..predict.sharding import Sharding, find_tensor_ways, format_sharding
 from ..profile_schema import PROFILE_SCHEMA
 from ..records import parse_json
 from ..workload.reference import SCRIPT_SUFFIXES
-from ..workload.resize import Resizer
 from .input_pipeline import build_measured_pipeline
 from .measured_steps import add_measurements, build_stated_rows, load_own_step, parse_step_times
 from .memory import UNSHARDED

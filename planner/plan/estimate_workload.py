@@ -9,10 +9,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..predict.resize import Resizer
 from ..predict.sharding import EVERY_SHARDING, format_sharding
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.tracing_process import keep_models_built
-from ..workload.resize import Resizer
 from .bill import INPUT_STALLS
 from .context import build_resizer, follow_script, limit_to_one_device, trace_workload, uses_one_device
 from .decision import decide, describe_misfit

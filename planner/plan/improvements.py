@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..predict.resize import scale_workload
 from ..records import Frozen
 from ..units import format_device, format_duration
 from ..workload.ops import change_op
-from ..workload.resize import scale_workload
 from .input_pipeline import Feeds, with_input_bottleneck
 
 if TYPE_CHECKING:

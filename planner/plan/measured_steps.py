@@ -159,7 +159,7 @@ def build_stated_rows(
     rows = []
     for one in stated:
         from ..predict.from_profile.predictor import ProfileRow
-        from ..workload.resize import Resizer
+        from ..predict.resize import Resizer
 
         if one.work not in (None, compute_work_digest(workload)):
             raise UsageError(

@@ -8,9 +8,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, NoAnswerError
+from ..predict.resize import Resizer
 from ..records import Frozen, to_plain
 from ..units import ZERO, Interval
-from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
 from .question import require_whole
 from .ranking import find_pareto

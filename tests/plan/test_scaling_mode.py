@@ -10,10 +10,10 @@ from factories import estimate_workload, make_accelerator, make_offer, make_prod
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.device_estimate import compute_run_length
 from gpuplan.plan.question import Question
+from gpuplan.predict.resize import Resizer
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
-from gpuplan.workload.resize import Resizer
 from hypothesis import given
 from hypothesis import strategies as st
 

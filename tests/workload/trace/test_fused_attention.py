@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 import pytest
+from gpuplan.predict.resize import can_resize, interpolate_workload
 from gpuplan.workload.model import AttentionCall, Workload
 from gpuplan.workload.ops import Loop, Op
 from gpuplan.workload.options import ArraySpec
-from gpuplan.workload.resize import can_resize, interpolate_workload
 from gpuplan.workload.trace.graph.graph import Graph
 from gpuplan.workload.trace.graph.layers import build_attention_product, fuse_attention
 from gpuplan.workload.trace.jax import step

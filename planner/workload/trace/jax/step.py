@@ -25,6 +25,7 @@ from ...model import (
 )
 from ...ops import Mode, Op, OpKind
 from ...options import SpecTree, iter_specs, map_specs
+from ..division.batches import BatchSizes, OtherWorkError
 from ..division.divider import divide_as_placed
 from ..division.spec import Placement
 from ..graph.fusion import PEAKS, compute_peaks, fuse
@@ -100,9 +101,7 @@ def trace_step(
     how: dict[str, Any] = {"train": train, "trained": trained, "input_bytes": input_bytes}
     with _quick_tracing(), name_recurrent_layers(model):
         if (batch_size, mode) not in known:
-            function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
-            with trace_equal_updates_once(model.optimizer) if train else contextlib.nullcontext():
-                traced = trace_function(function, (state, batch), {})
+            traced = _trace(model, data, batch_size=batch_size, mode=mode, known=known)
             known[batch_size, mode] = traced, traced.tabulate(model, **how)
         traced, step = known[batch_size, mode]
         if placement is None or not placement.divided:
@@ -118,6 +117,20 @@ def trace_step(
         states_activations=has_primitive(traced.closed.jaxpr, "sharding_constraint"),
     )
     return replace(step, divided=divided)
+
+
+def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, known: KnownSteps) -> TracedFunction:
+    """Trace a step, or derive it from one that was traced at a multiple of the batch size."""
+    function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
+    shapes = [one.shape for one in jax.tree.leaves((state, batch))]
+    fixed = frozenset(shapes[: sum(map(len, state))])
+    for (size, of), (traced, _) in known.items():
+        if of == mode and size % batch_size == 0 and batch_size > 1:  # dimensions of one are broadcast
+            with contextlib.suppress(OtherWorkError):
+                jaxpr = BatchSizes(size, batch_size, fixed).change(traced.closed.jaxpr, shapes)
+                return traced._replace(closed=traced.closed.replace(jaxpr=jaxpr))
+    with trace_equal_updates_once(model.optimizer) if mode == "train" else contextlib.nullcontext():
+        return trace_function(function, (state, batch), {})
 
 
 class TracedFunction(NamedTuple):

@@ -9,11 +9,11 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.resize import Resizer, can_resize, interpolate_workload
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import change_op
-from gpuplan.workload.resize import Resizer, can_resize, interpolate_workload
 
 ROOT = Path(__file__).parents[2]
 

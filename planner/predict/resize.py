@@ -11,9 +11,9 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
-from .model import DividedStep, Step, Workload
-from .ops import PLACES, Op, build_op, change_op, get_values
-from .options import compute_run_steps
+from ..workload.model import DividedStep, Step, Workload
+from ..workload.ops import PLACES, Op, build_op, change_op, get_values
+from ..workload.options import compute_run_steps
 
 Line = Callable[[float, float], float]
 REAL = (
