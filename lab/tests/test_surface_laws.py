@@ -41,11 +41,9 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
     return {report.law.name: len(report.violations) for report in reports if report.violations}
 
 
-# Violations that remain, of three models: P4 and M60, whose rates come from other boards of their generations;
-# cards that only a datasheet describes (TITAN X of Maxwell beside a whole K80, GeForce 50 beside 40), with the
-# rates of their generations; compiled steps of Transformers in 16 bits on chips before Ampere, of which few were
-# published; and TPU-v7 at small batches kernel by kernel, whose two cores are counted with an update each.
-REMAINING = {"chips": 210, "generations": 1203, "compiled": 827}
+# Violations that remain, of three models: cards of Ada beside smaller ones of RTX 50, whose convolutions in TF32
+# XLA lays out otherwise; a whole K80, which is two devices, beside a P4; an H100 beside an A100, by 1.2 % at most.
+REMAINING = {"generations": 125}
 
 
 @pytest.mark.slow
@@ -106,10 +104,14 @@ def test_every_law_has_one_line() -> None:
         ("L40S", "L40", True), ("RTX6000Ada", "A6000", True), ("A100-80GB", "V100-16GB", True),
         ("H200", "H100-SXM", True), ("L40", "L40S", False), ("A100-40GB", "A10", False),
         ("MI300X", "H100-PCIe", False), ("T4", "T4", False), ("A40", "QuadroRTX6000", False),
+        ("K80-board", "TITANX-Maxwell", False), ("K80-board", "M60", True),
     ],
 )  # fmt: skip
 def test_order_of_datasheets(one: str, other: str, expected: bool) -> None:
-    """An A100 has fewer float32 units than an A10; an A40 corrects errors; other vendors are not compared."""
+    """An A100 has fewer float32 units than an A10; an A40 corrects errors; other vendors are not compared.
+
+    Of a K80 board's 8.73 TFLOP/s two thirds are issued: 5.82, below a TITAN X's 6.69, above an M60's 4.8.
+    """
     assert is_at_least_as_good(CHIPS[one], CHIPS[other]) is expected
 
 

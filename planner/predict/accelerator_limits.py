@@ -29,7 +29,7 @@ TF32 = ("tf32", "tf32_convolutions")
 # two float32 units where GA100 has one, tensor cores of half the rate (NVIDIA, "Ampere GA102 GPU Architecture",
 # 2021, appendix). GP10x (P4, P40, GTX 1080 Ti) has 128 lanes to a multiprocessor and GDDR5, as Maxwell has; GP100
 # has 64, and HBM2 (NVIDIA, "Pascal Tuning Guide"). On 16 published steps of a GTX 1080 Ti, which are in no fit,
-# Maxwell's are 6 % off in the mean, Pascal's 9 %. GB20x (12.0) multiplies by warps as Ada does, where GB100 has
+# Maxwell's are 7 % off in the mean, Pascal's 9 %. GB20x (12.0) multiplies by warps as Ada does, where GB100 has
 # units of its own (PTX ISA, `tcgen05`), and has GDDR beside a large second-level cache.
 GENERATIONS = {"6.1": "Maxwell", "8.6": "Ampere-GA10x", "12.0": "Ada"}
 

@@ -165,7 +165,7 @@ def _compute_scalar_share(
     filter_gradient = (table.category == DEPTHWISE) & of_filter
     share = xp.where(filter_gradient, generation.depthwise_wgrad, share)
     share = xp.where(table.of_product > 0.0, generation.dot * table.of_product, share)
-    # For products all call the same library, as on tensor units; for convolutions each chooses algorithms.
+    # For products all frameworks call the same library, as on tensor units; for convolutions each has its choice.
     share = share * xp.where(find_products(table.category), 1.0, stack.contraction)
     return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
 
