@@ -3,8 +3,8 @@
     python benchmarks/ranking.py [--repeat N]
 
 Prints the median and the least of processor and wall time; exit code 1 when the least exceeds the bar: 30 ms of
-processor time for the whole catalog, 20 ms for the steps of `examples/mnist_cnn.py` on all
-accelerators; ResNet-50, with more kernels, has no bar. For the offers, step times are given, so that prediction
+processor time for the whole catalog, 20 ms for the steps of `examples/mnist_cnn.py` (34 kernels) and of
+EfficientNetB0 (443) on all accelerators. For the offers, step times are given, so that prediction
 plays no part. Bills, interruptions, order, recommendation and Pareto front are all worked out; what only a listing
 shows (notes, energy, lines of bills) is not, and is part of `startup.py`. The garbage collector is set as the
 command line sets it.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import math
 import statistics
 import sys
 import time
@@ -79,7 +78,7 @@ def workload() -> Workload:
     )
 
 
-def measure(what: str, once: Callable[[], object], *, target_ms: float = math.inf, repeat: int) -> bool:
+def measure(what: str, once: Callable[[], object], *, target_ms: float, repeat: int) -> bool:
     """Print the times of a call; return whether the target of processor time is met."""
     wall, cpu = [], []
     for _ in range(repeat):
@@ -87,7 +86,7 @@ def measure(what: str, once: Callable[[], object], *, target_ms: float = math.in
         once()
         wall.append(1e3 * (time.perf_counter() - start_wall))
         cpu.append(1e3 * (time.process_time() - start_cpu))
-    print(f"{what}, target {target_ms:g} ms" if target_ms < math.inf else what)
+    print(f"{what}, target {target_ms:g} ms")
     for name, times in (("processor", cpu), ("wall", wall)):
         print(f"{name:<10} median {statistics.median(times):7.1f} ms   least {min(times):7.1f} ms")
     return min(cpu) <= target_ms
@@ -123,10 +122,11 @@ def main() -> int:
     offers, rank = build_ranking()
     met = [measure(f"{offers} offers", rank, target_ms=TARGET_MS, repeat=repeat)]
     every = list(load_catalog().accelerators.values())
-    for name, target_ms in ((str(ROOT / "examples/mnist_cnn.py"), PREDICTION_TARGET_MS), ("ResNet50", math.inf)):
+    for name in (str(ROOT / "examples/mnist_cnn.py"), "EfficientNetB0"):
         model = load_workload(name, options=WorkloadOptions())
         what = f"{Path(name).name} on {len(every)} accelerators"
-        met.append(measure(what, partial(predict, model, every), target_ms=target_ms, repeat=repeat))
+        once = partial(predict, model, every)
+        met.append(measure(what, once, target_ms=PREDICTION_TARGET_MS, repeat=repeat))
     return int(not all(met))
 
 

@@ -136,7 +136,8 @@ class OfferTable(Sequence[OfferEstimate]):
     @cached_property
     def is_late(self) -> NDArray[np.bool_]:
         """Whether each row may be refused at first, and so loses ties."""
-        return (self.availability == "quota") | (self.availability == "scarce")
+        late: NDArray[np.bool_] = (self.availability == "quota") | (self.availability == "scarce")
+        return late
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:

@@ -142,8 +142,8 @@ def compute_kernel_times_s(
 
     table, stack, software_year = steps[0].table, steps[0].stack, steps[0].software_year
     if any(one.table is not table for one in steps):
-        layouts = {name: [vars(one.table)[name] for one in steps] for name in LAYOUT}
-        table = replace(table, **{name: np.array(columns) for name, columns in layouts.items()})
+        layouts: dict[str, Any] = {name: np.array([vars(one.table)[name] for one in steps]) for name in LAYOUT}
+        table = replace(table, **layouts)
     if steps[0].limits.lanes:
         return np.zeros((len(steps), 1)), *systolic_parts_s(table, chip, xp=np)
     framework, known = coefficients.stacks.get(stack, coefficients.stacks[MEAN]), coefficients.generations
