@@ -166,7 +166,9 @@ def _compute_scalar_share(
     share = xp.where(filter_gradient, generation.depthwise_wgrad, share)
     share = xp.where(table.of_product > 0.0, generation.dot * table.of_product, share)
     # For products all frameworks call the same library, as on tensor units; for convolutions each has its choice.
-    share = share * xp.where(find_products(table.category), 1.0, stack.contraction)
+    # Rates on a CPU are a backend's own.
+    own_rate = find_products(table.category) | (table.of_product > 0.0)
+    share = share * xp.where(own_rate, 1.0, stack.contraction)
     return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
 
 
