@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.contractions import UNALIGNED_SHARE
-from gpuplan.predict.executed_ops import Execution
+from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table, find_unaligned
 from gpuplan.predict.kernel_times import LIBRARY_LAUNCH, compute_kernel_parts_s, compute_launch_s
 from gpuplan.predict.launches import Launching, iter_token_softmax
@@ -103,6 +104,22 @@ def test_xla_copies_each_array_of_a_filter_that_it_updates() -> None:
     gradient, copies = replace(XLA, filter_arrays=3.0).build_kernels([replace(GRADIENT, stride=(1, 1))])
     assert (gradient.category, copies.category, copies.count) == ("conv_wgrad", "stream", 3.0)
     assert copies.bytes_moved == 2 * 4 * 256 * 64
+
+
+@pytest.mark.parametrize(("optimizer", "arrays"), [("sgd", 1.0), ("adam", 3.0)])
+def test_what_an_update_writes_is_the_variable_and_the_optimizers_arrays(optimizer: str, arrays: float) -> None:
+    """Adam keeps two arrays of a variable, SGD none. Inference updates nothing; uncompiled, none is transposed."""
+    import keras
+
+    model = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3)])
+    model.compile(optimizer=optimizer, loss="mse")
+    h200 = load_catalog().accelerators["H200"]
+
+    def updated(**options: Any) -> float:
+        workload = trace_keras_model(model, options=WorkloadOptions(batch_size=4, **options))
+        return find_keras_execution(workload, h200).filter_arrays
+
+    assert (updated(), updated(mode="infer"), updated(compiled=False)) == (arrays, 0.0, 0.0)
 
 
 def test_xla_reduces_long_columns_in_two_kernels() -> None:
