@@ -90,8 +90,8 @@ def planned(filters: Filters) -> Estimate:
         model=f"{HOSTILE[0]}{HOSTILE[4]}.py",
         ops=ops(),
         samples=3200,
-        epochs=100_000,
-        steps=10_000_000,
+        epochs=200_000,
+        steps=20_000_000,
         notes=(HOSTILE[1],),
         unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
     )
