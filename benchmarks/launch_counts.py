@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,8 +71,6 @@ def count_by_torch(model: str) -> int:
 
 def count_predicted(model: str, batch_size: int, *, backend: str) -> tuple[float, float]:
     """Return the kernels that gpuplan counts, and how many of them the host dispatches [-]."""
-    from dataclasses import replace
-
     from gpuplan.offers.catalog import load_catalog
     from gpuplan.predict.executed_ops import find_keras_execution
     from gpuplan.workload.capture.load import load_workload

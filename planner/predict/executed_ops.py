@@ -134,7 +134,7 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
 
 
 def count_updated_arrays(workload: Workload) -> float:
-    """Return how many arrays of the size of a variable its update writes: it, and what the optimizer keeps [-]."""
+    """Return the number of arrays that the update of a variable writes: its value and the optimizer's [-]."""
     if workload.mode != "train" or not workload.trainable_parameters:
         return 0.0
     return 1.0 + round(workload.memory.optimizer_bytes / (4.0 * workload.trainable_parameters))

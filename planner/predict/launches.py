@@ -207,18 +207,20 @@ def has_xla_convolutions(ops: Sequence[Op]) -> bool:
     return unusual or bool(find_transposed_layers(convolutions))
 
 
-FLOAT32_BYTES = 4
 GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
 
 
-def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int) -> Iterator[Kernel]:
-    """Yield the kernels of a convolution as XLA gives it to cuDNN.
+def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int, filter_arrays: float) -> Iterator[Kernel]:
+    """Yield the kernels of a convolution as XLA gives it to cuDNN, and copies of the filter that it updates.
 
     XLA does not recognize the filter's gradient of a transposed or a dilated convolution: cuDNN gets a convolution
     forward whose window is the whole map, with the zeros between strides, and whose channels are the samples. It
     does not split the sum, and gathers several positions in each step of it if the samples are few: on an H200, 32
     elements took 0.12 to 0.24 us with 8 to 32 samples in three networks, and no time of their own with 128
     (profiles/measured/nvidia-h200-jax.json). Three-dimensional arrays have channels first, and are converted.
+
+    Keras has a filter's output channels last, cuDNN first: its update is transposed, and cannot take the place of
+    its operands. In steps that JAX 0.10 compiled for an H200, each of the arrays in float32 is copied.
     """
     kernel = _describe_contraction(op)
     if samples < GATHERED and op.variant == "wgrad" and (transposed or max(op.dilation, default=1) > 1):
@@ -228,15 +230,8 @@ def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int) -> Iterato
     yield kernel
     if len(op.kernel) == 3:
         yield Kernel("stream", op.dtype, 0.0, 2.0 * (op.bytes_read + op.bytes_written), count=float(op.count))
-
-
-def _describe_filter_copies(gradient: Op) -> Kernel:
-    """Return the copy of an array of a convolution's filter, which XLA makes of each that it updates.
-
-    Keras has the output channels last, cuDNN first: the update is transposed, and cannot take the place of its
-    operands. In steps that JAX 0.10 compiled for an H200, three arrays of each filter are copied with Adam.
-    """
-    return Kernel("stream", "float32", 0.0, 2.0 * FLOAT32_BYTES * gradient.m * gradient.n * gradient.batch)
+    if op.variant == "wgrad" and filter_arrays:
+        yield Kernel("stream", "float32", 0.0, 2.0 * 4.0 * op.m * op.n * op.batch, count=filter_arrays * op.count)
 
 
 SMALL_MAP = 32 * 32  # pixels of a map up to which TensorFlow sums in shared memory first, at a stride of 1
@@ -341,12 +336,13 @@ class Launching(Frozen):
                 others.append(op)
             elif self.xla_samples and op.kind is OpKind.CONV:
                 first, *added = _iter_xla_convolutions(
-                    op, transposed=op.layer in transposed, samples=self.xla_samples
+                    op,
+                    transposed=op.layer in transposed,
+                    samples=self.xla_samples,
+                    filter_arrays=self.filter_arrays,
                 )
                 yield first, [op]
                 yield from ((kernel, []) for kernel in added)
-                if op.variant == "wgrad" and self.filter_arrays:
-                    yield _describe_filter_copies(op)._replace(count=self.filter_arrays * op.count), []
             elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:

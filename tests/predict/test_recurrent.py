@@ -161,7 +161,7 @@ def test_keras_versions_with_recurrent_layers_by_cudnn(
 
 
 def test_a_prediction_follows_the_keras_that_runs() -> None:
-    """Where the LSTM of Keras on JAX was a loop, a step takes another time; a GRU is a loop in both."""
+    """The step time on JAX changes with Keras 3.14, which hands the LSTM to cuDNN; the GRU is a loop in both."""
     predictor, t4 = Predictor.load(), accelerator("T4")
 
     def step_s(layer: str, keras: str) -> float:

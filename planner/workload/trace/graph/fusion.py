@@ -234,7 +234,7 @@ def reduces_columns(node: Node) -> bool:
 
 
 def _measure_reduction(node: Node) -> tuple[int, bool]:
-    """Return how many elements a reduction of an array makes one, and whether of its last axes; else 0 [-]."""
+    """Return the length of a reduction [elements], 0 for other nodes, and whether it is over the last axes."""
     if not node.name.startswith("reduce_") or "axes" not in node.equation.params:
         return 0, False
     axes, shape = sorted(node.equation.params["axes"]), node.equation.invars[0].aval.shape
