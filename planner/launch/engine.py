@@ -192,18 +192,29 @@ class Application:
             if past.has("ending") or (past.begun and past.machine_refused):  # a crash during its clean-up
                 with explain_teardown_errors(past):
                     self.teardown.end_attempt(past, why="cleaned up after an interruption")
+                self._require_unspent(attempt)
                 continue
             try:
                 self._bring_up(attempt, past)
             except CloudError as fault:
                 refusals.append(fault)
                 self._give_up(attempt, fault)
+                if past.begun or fault.kind is ErrorKind.SPENT_TOKEN:  # its machine may have lived until now
+                    self._require_unspent(attempt)
                 if fault.kind is ErrorKind.QUOTA:
                     region = f"region {attempt.candidate.region}"
                     skipped_scopes.add("account" if fault.scope == "account" else region)
             else:
                 return self._past(attempt)
         raise _nothing_to_be_had(refusals)
+
+    def _require_unspent(self, attempt: Attempt) -> None:
+        """Raise GpuplanError when an ended attempt may have cost something: the plan pays for one machine."""
+        if usd := self._past(attempt).cost_at_most_usd:
+            raise GpuplanError(
+                f"the machine of attempt {attempt.number} ended before it was ready, and may have cost ${usd:.2f}",
+                hint="repeat the command: it plans the next attempt, and counts that",
+            )
 
     def _bring_up(self, attempt: Attempt, past: AttemptHistory) -> None:
         """Send the remaining calls of an attempt."""

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from gpuplan.launch.core.launch_plan import LaunchPlan
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from launch.aws_world import AwsServer
-from launch.fault_sequences import FaultSequences
-from launch.fault_world import World
+from launch.fault_sequences import RUNS, FaultSequences
+from launch.fault_world import CapMode, World
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
 
@@ -86,3 +87,21 @@ def test_real_processes_keep_the_laws(tmp_path: Path, monkeypatch: pytest.Monkey
     """The local provider, judged by what `/proc` shows."""
     monkeypatch.setattr("gpuplan.launch.clouds.local.SLACK_S", 1.0)
     run(LocalWorld(tmp_path), examples=3, steps=6)
+
+
+@pytest.mark.parametrize("mode", FakeWorld.modes)
+def test_a_machine_that_ended_after_a_killed_launch_is_paid_before_the_next(mode: CapMode) -> None:
+    """Found at random: killed once the machine was made, which lived to its cap; another one came up unpaid."""
+    own: dict[str, Any] = {"world": FakeWorld(), "mode": mode, "tally": Counter()}
+    sequence = type("Sequences", (FaultSequences,), own)()
+    limits: dict[str, Any] = {"max_hours": 0.25, "max_usd": Decimal(3)}
+    sequence.begin(up=0)
+    sequence.launch(run=RUNS[0], dies_after=3, really=False, limits=limits)
+    sequence.time_passes(seconds=1800)
+
+    sequence.launch(run=RUNS[0], dies_after=None, really=False, limits=limits)
+    assert not [one for one in sequence.ours() if one.alive]
+    sequence.launch(run=RUNS[0], dies_after=None, really=False, limits=limits)
+    sequence.time_passes(seconds=4000)
+    sequence.the_laws_hold()
+    assert len(sequence.ours()) == 2
