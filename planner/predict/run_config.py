@@ -34,6 +34,14 @@ def find_software_year(m: Measurement) -> float:
     return software_year(m.software) if m.year is None else m.year
 
 
+def has_clusters(m: Measurement) -> bool:
+    """Return True for a graph of TensorFlow of which XLA compiled clusters of operations.
+
+    The host launches each kernel of a cluster: XLA captured programs in CUDA graphs later.
+    """
+    return m.compiled and m.framework in TENSORFLOW and find_software_year(m) < KERAS_3_YEAR
+
+
 def name_stack(m: Measurement) -> str:
     """Return the name of a measurement's stack: what launches its kernels, whoever published it.
 
@@ -47,8 +55,9 @@ def name_stack(m: Measurement) -> str:
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
     """
-    if m.compiled and m.framework in TENSORFLOW and find_software_year(m) < KERAS_3_YEAR:
-        return append_mode("tensorflow clusters", m.mode)
+    if has_clusters(m):
+        build = "clusters" if "NGC" in m.software else "stock clusters"
+        return append_mode(f"tensorflow {build}", m.mode)
     if m.compiled:
         return name_user_stack("eager" if m.framework == "pytorch" else "keras", mode=m.mode, compiled=True)
     framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else FRAMEWORKS.get(m.framework, m.framework)
