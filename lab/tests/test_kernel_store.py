@@ -194,7 +194,7 @@ def test_tensorflow_1_scripts_keep_their_stack_on_tensorflow_2() -> None:
 def test_clusters_in_a_graph_are_another_stack_than_a_compiled_step(row: Measurement) -> None:
     """XLA beside a TensorFlow graph compiles clusters of it; Keras 3 and JAX compile the whole step.
 
-    NVIDIA's containers have an XLA of their own, and the host launches each kernel of a cluster.
+    A release that does not know a chip compiles for an older one. The host launches each kernel of a cluster.
     """
     compiled = replace(row, compiled=True, software="TensorFlow2 Keras NGC 22.11")
     old = replace(compiled, framework="tensorflow2", year=2022.9)
@@ -202,7 +202,10 @@ def test_clusters_in_a_graph_are_another_stack_than_a_compiled_step(row: Measure
     assert name_stack(replace(old, year=2024.5)) == "xla"
     assert name_stack(replace(old, framework="jax")) == "xla"
     assert name_stack(replace(old, framework="tensorflow1", mode="infer")) == "tensorflow clusters infer"
-    assert name_stack(replace(old, software="TensorFlow 2.3.0")) == "tensorflow stock clusters"
+    on_a100 = replace(old, accelerator="A100-40GB", software="TensorFlow 2.3.0", year=None)
+    assert name_stack(on_a100) == "tensorflow clusters before Ampere"
+    assert name_stack(replace(on_a100, accelerator="V100-16GB")) == "tensorflow clusters"
+    assert name_stack(replace(on_a100, year=2021.0)) == "tensorflow clusters"
 
     chips = load_catalog().accelerators
     traced = build_traced_run(old, load_measured_workload(old))
