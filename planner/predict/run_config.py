@@ -61,10 +61,11 @@ def name_stack(m: Measurement) -> str:
     One compiler is one stack (`xla`, `inductor`), whatever was compiled. XLA beside a graph of TensorFlow is
     another one than XLA of a whole step: it compiles clusters of operations, and the graph's executor launches
     what is between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla). A
-    third one is that of a release which does not know the chip. Keras compiles whole steps since version 3. Without
-    a compiler, a stack is a framework and a class of stack. A script of TensorFlow 1 stays one on TensorFlow 2:
-    `tf_cnn_benchmarks` builds a graph and runs it in a session there, too ("TensorFlow 1 benchmarks", README.md of
-    github.com/tensorflow/benchmarks).
+    third one is that of a release which does not know the chip. Keras compiles whole steps since version 3.
+
+    Without a compiler, a stack is a framework and a class of stack. A script of TensorFlow 1 stays one on
+    TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session there, too (github.com/tensorflow/benchmarks,
+    README.md, "TensorFlow 1 benchmarks").
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
