@@ -64,8 +64,8 @@ def name_stack(m: Measurement) -> str:
     third one is that of a release which does not know the chip. Keras compiles whole steps since version 3.
 
     Without a compiler, a stack is a framework and a class of stack. A script of TensorFlow 1 stays one on
-    TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session there, too (github.com/tensorflow/benchmarks,
-    README.md, "TensorFlow 1 benchmarks").
+    TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session there, too ("TensorFlow 1
+    benchmarks", README.md of github.com/tensorflow/benchmarks).
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
