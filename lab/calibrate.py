@@ -219,8 +219,8 @@ def complete_hosts(hosts: Mapping[str, HostCoefficients]) -> dict[str, HostCoeff
     """
     found = dict(hosts) | compute_class_means(hosts)
     if KERAS_TORCH in hosts:
-        own = hosts[KERAS_TORCH]
-        for mode, step_s in (("train", own.fixed_s), ("infer", 0.0)):
+        for mode, step_s in (("train", hosts[KERAS_TORCH].fixed_s), ("infer", 0.0)):
+            own = hosts.get(append_mode(KERAS_TORCH, mode), hosts[KERAS_TORCH])
             loop = found[append_mode("eager", mode)]
             found[append_mode(KERAS_TORCH_LOOP, mode)] = replace(
                 loop, dispatch_s=own.dispatch_s, fixed_s=loop.fixed_s + step_s

@@ -11,6 +11,9 @@ from gpuplan.predict.coefficients import FittedCoefficients, era_sign, field_nam
 from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, CoefficientGroup, name_spread_class
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
+INFER_SPREAD_LOG = {(group.name, name): spread for group in GROUPS for name, spread in group.infer_log.items()}
+INFER = " infer"  # ending of members that are inference
+MEANS = len(RANGES) + len(ERA_SPREAD_LOG)  # columns before those of `INFER_SPREAD_LOG`
 
 
 class CoefficientKeys(Protocol):
@@ -33,7 +36,8 @@ class CoefficientKeys(Protocol):
 class VectorLayout:
     """Columns of the vector of logs.
 
-    The means first, then what the era adds to those of the generations, then what each member adds.
+    The means first, then what the era adds to those of the generations, what inference adds, and what each member
+    adds.
     """
 
     members: dict[str, tuple[str, ...]]
@@ -51,7 +55,7 @@ class VectorLayout:
 
     def first(self, name: str) -> int:
         """Return the column of a group's first member."""
-        column = len(RANGES) + len(ERA_SPREAD_LOG)
+        column = MEANS + len(INFER_SPREAD_LOG)
         for group in GROUPS:
             if group.name == name:
                 break
@@ -60,11 +64,8 @@ class VectorLayout:
 
     @property
     def size(self) -> int:
-        return (
-            len(RANGES)
-            + len(ERA_SPREAD_LOG)
-            + sum(len(self.members.get(g.name, ())) * len(g.ranges) for g in GROUPS)
-        )
+        members = sum(len(self.members.get(group.name, ())) * len(group.ranges) for group in GROUPS)
+        return MEANS + len(INFER_SPREAD_LOG) + members
 
     def columns(self, sample: CoefficientKeys) -> list[int]:
         """Return the column of the member's deviation for each coefficient of a sample; -1 if there is none."""
@@ -97,10 +98,24 @@ class VectorLayout:
                 grandparents.append(self.find_column(group, group.find_parent(parent, name), i))
         return parents, grandparents
 
+    def infer_columns(self, sample: CoefficientKeys) -> list[int]:
+        """Return the column of what inference adds, by coefficient; -1 where it adds nothing."""
+        return [
+            find_infer_column(group, getattr(sample, group.name) if group.name else "", name)
+            for group in GROUPS
+            for name in group.ranges
+        ]
+
     def find_column(self, group: CoefficientGroup, member: str, i: int) -> int:
         """Return the column of a member's deviation of its i-th coefficient; -1 without cases."""
         known = member and member in self.members.get(group.name, ())
         return self.columns_of(group, member)[i] if known else -1
+
+
+def find_infer_column(group: CoefficientGroup, member: str, name: str) -> int:
+    """Return the column of what inference adds to a member's coefficient; -1 if it adds nothing."""
+    added = member.endswith(INFER) and name in group.infer_log
+    return MEANS + list(INFER_SPREAD_LOG).index((group.name, name)) if added else -1
 
 
 def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
@@ -124,7 +139,14 @@ def compute_bounds(layout: VectorLayout) -> tuple[Any, Any, Any, Any]:
         low,
         high,
         start,
-        np.concatenate([*(group.priors_log for group in GROUPS), list(ERA_SPREAD_LOG.values()), *spreads]),
+        np.concatenate(
+            [
+                *(group.priors_log for group in GROUPS),
+                list(ERA_SPREAD_LOG.values()),
+                list(INFER_SPREAD_LOG.values()),
+                *spreads,
+            ]
+        ),
     )
 
 
@@ -138,7 +160,7 @@ def list_spread_classes(layout: VectorLayout) -> list[str]:
         for member in layout.members.get(group.name, ())
         for name in group.ranges
     ]
-    return means + eras + members
+    return means + eras + [""] * len(INFER_SPREAD_LOG) + members
 
 
 def compute_robust_scales(layout: VectorLayout) -> Any:
@@ -149,7 +171,7 @@ def compute_robust_scales(layout: VectorLayout) -> Any:
     """
     import numpy as np
 
-    means = np.full(len(RANGES) + len(ERA_SPREAD_LOG), NEVER_LINEAR)
+    means = np.full(MEANS + len(INFER_SPREAD_LOG), NEVER_LINEAR)
     members = [np.tile(group.robust_spreads, len(layout.members[group.name])) for group in GROUPS if group.name]
     return np.concatenate([means, *members])
 
@@ -160,7 +182,7 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
 
     found: list[Any] = []
     mean_at = 0
-    gains = logs[len(RANGES) : len(RANGES) + len(ERA_SPREAD_LOG)]
+    gains = logs[len(RANGES) : MEANS]
     for group in GROUPS:
         width = len(group.ranges)
         mean = logs[mean_at : mean_at + width]
@@ -179,9 +201,9 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
 
 
 def _list_relatives(group: CoefficientGroup, members: Sequence[str]) -> list[str]:
-    """Return the stacks without cases that lie around others, whose coefficients they take."""
-    trained = [one for one in members if not one.endswith(" infer")]
-    found = {*group.parents, *(f"{one} infer" for one in trained)} if group.name == "stack" else set()
+    """Return the stacks and hosts without cases that lie around others, whose coefficients they take."""
+    trained = [one for one in members if not one.endswith(INFER)]
+    found = {*group.parents, *(f"{one}{INFER}" for one in trained)} if group.tied_log else set()
     return sorted(found - {*members})
 
 
@@ -191,6 +213,8 @@ def _add_deviations(logs: Any, layout: VectorLayout, group: CoefficientGroup, me
 
     total = np.zeros(len(group.ranges))
     for i, name in enumerate(group.ranges):
+        infer = find_infer_column(group, member, name)
+        total[i] += logs[infer] if infer >= 0 else 0.0
         one = member
         while one:
             column = layout.find_column(group, one, i)

@@ -42,6 +42,7 @@ class CoefficientGroup:
         parents: Member -> coefficient -> the member around which its own lies, where that is not the mean.
         own_log: Member -> coefficient -> prior spread of this member, where it differs from the others'.
         tied_log: Coefficient -> prior spread of inference around training by the same software, if fitted.
+        infer_log: Coefficient -> prior spread of the ratio of inference to training, one for all software.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CoefficientGroup:
     parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own_log: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tied_log: Mapping[str, float] = field(default_factory=dict)
+    infer_log: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def priors_log(self) -> list[float]:
@@ -111,7 +113,9 @@ GROUPS = (
         dict.fromkeys(("stream", "pool", "irregular"), 0.15) | dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv", "conv_wgrad", "dot", "winograd_gain"), 0.1
         ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15, "step_latency_s": 0.1},
-        {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2},
+        # One of some ten instructions of a depthwise convolution multiplies, and a core of most generations issues
+        # two in the time of one multiplication. Steps alone do not tell it from the gradient of the filter.
+        {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2, "depthwise": 0.3},
         odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),
     CoefficientGroup(
@@ -176,11 +180,18 @@ GROUPS = (
             "feed_bytes_per_s": (4e9, 3e8, 1e11),
         },
         0.4,
-        # Keras takes time beside that PyTorch's modules do not: for metrics, for each variable, and to convert and
+        # Threads of C++ dispatch a graph, Python the modules of PyTorch: these do not tell of other hosts. Keras
+        # takes time beside that PyTorch's modules do not: for metrics, for each variable, and to convert and
         # reshape in each layer call.
         parents={KERAS_TORCH: dict.fromkeys(field_names(HostCoefficients), "pytorch eager")},
-        own_log={KERAS_TORCH: {"fixed_s": 1.0, "dispatch_s": 1.0}},
+        own_log={
+            KERAS_TORCH: {"fixed_s": 1.0, "dispatch_s": 1.0},
+            "pytorch eager": {"dispatch_s": 1.0},
+            "pytorch tuned": {"dispatch_s": 1.0},
+        },
         tied_log={"dispatch_s": 0.2},
+        # Nothing is recorded for a backward pass, which has most of a graph's nodes that launch no kernel.
+        infer_log={"dispatch_s": 0.5},
     ),
 )  # fmt: skip
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.executed_ops import count_variables, select_executed_ops
 from gpuplan.predict.launches import moved_bytes
 from gpuplan.predict.library_kernels import find_unfused_parts
-from gpuplan.predict.measured_run import build_traced_run, load_measured_workload
+from gpuplan.predict.measured_run import build_fit_sample, build_traced_run, load_measured_workload
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.run_config import name_run_kind, name_stack
+from gpuplan.predict.step_time import NoPrediction
 from gpuplan.workload.ops import OpKind
 
 from lab.calibrate import select_single_gpu_rows
@@ -190,10 +192,27 @@ def test_tensorflow_1_scripts_keep_their_stack_on_tensorflow_2() -> None:
 
 
 def test_clusters_in_a_graph_are_another_stack_than_a_compiled_step(row: Measurement) -> None:
-    """XLA beside a TensorFlow graph compiles clusters of it; Keras 3 and JAX compile the whole step."""
-    compiled = replace(row, compiled=True)
+    """XLA beside a TensorFlow graph compiles clusters of it; Keras 3 and JAX compile the whole step.
+
+    A release that does not know a chip compiles for an older one. The host launches each kernel of a cluster.
+    """
+    compiled = replace(row, compiled=True, software="TensorFlow2 Keras NGC 22.11")
     old = replace(compiled, framework="tensorflow2", year=2022.9)
     assert name_stack(old) == "tensorflow clusters"
     assert name_stack(replace(old, year=2024.5)) == "xla"
     assert name_stack(replace(old, framework="jax")) == "xla"
     assert name_stack(replace(old, framework="tensorflow1", mode="infer")) == "tensorflow clusters infer"
+    on_a100 = replace(old, accelerator="A100-40GB", software="TensorFlow 2.3.0", year=None)
+    assert name_stack(on_a100) == "tensorflow clusters before Ampere"
+    assert name_stack(replace(on_a100, accelerator="V100-16GB")) == "tensorflow clusters"
+    assert name_stack(replace(on_a100, year=2021.0)) == "tensorflow clusters"
+
+    chips = load_catalog().accelerators
+    traced = build_traced_run(old, load_measured_workload(old))
+    launched = {
+        m.year: build_fit_sample(m, traced, chips[m.accelerator]) for m in (old, replace(old, year=2024.5))
+    }
+    assert {year: not isinstance(one, NoPrediction) and one.compiled for year, one in launched.items()} == {
+        2022.9: False,
+        2024.5: True,
+    }

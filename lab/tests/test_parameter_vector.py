@@ -10,8 +10,8 @@ import pytest
 from gpuplan.predict.coefficients import GenerationCoefficients, field_names
 from gpuplan.predict.run_config import KERAS_TORCH
 
-from lab.parameter_vector import RANGES, VectorLayout, compute_robust_scales, unpack_coefficients
-from lab.priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, ROBUST_SPREADS
+from lab.parameter_vector import INFER_SPREAD_LOG, MEANS, VectorLayout, compute_robust_scales, unpack_coefficients
+from lab.priors import GROUPS, NEVER_LINEAR, ROBUST_SPREADS
 
 
 class Run(NamedTuple):
@@ -30,7 +30,7 @@ def test_an_odd_generation_counts_linearly_but_for_its_launches() -> None:
     """Two generations: all coefficients of both but `launch_s` may be odd; means and other members may not."""
     scale = compute_robust_scales(VectorLayout.of(CASES))
     names = field_names(GenerationCoefficients)
-    first = len(RANGES) + len(ERA_SPREAD_LOG)
+    first = MEANS + len(INFER_SPREAD_LOG)
     own = scale[first : first + 2 * len(names)].reshape(2, len(names))
     launches = names.index("launch_s")
     assert np.all(own[:, launches] == NEVER_LINEAR)
@@ -70,6 +70,25 @@ def test_inference_has_the_rates_of_training_with_the_same_software() -> None:
         assert found["pytorch eager infer"].stream == pytest.approx(math.exp(expected), rel=1e-5)
         assert found["inductor infer"].tensor == pytest.approx(math.exp(expected), rel=1e-5)
         assert found["inductor infer"].stream == 1.0, "it fuses kernels of its own"
+
+
+def test_inference_is_dispatched_at_a_ratio_that_all_hosts_share() -> None:
+    """By hand: the ratio exp(-0.7) times training's exp(0.3); calls that were measured add their own exp(0.1)."""
+    hosts = next(group for group in GROUPS if group.name == "host")
+    dispatch = list(hosts.ranges).index("dispatch_s")
+    step, call = (Run("Volta", 2017, name, name) for name in ("mxnet tuned", "mxnet tuned infer"))
+    for cases, expected in (((step, call), -0.3), ((step,), -0.4)):
+        layout = VectorLayout.of(cases)
+        logs = np.zeros(layout.size)
+        logs[MEANS] = -0.7
+        for case, log in zip(cases, (0.3, 0.1), strict=False):
+            logs[layout.columns_of(hosts, case.host)[dispatch]] = log
+        found = unpack_coefficients(logs, layout).hosts
+
+        assert found["mxnet tuned"].dispatch_s == pytest.approx(math.exp(0.3), rel=1e-5)
+        assert found["mxnet tuned infer"].dispatch_s == pytest.approx(math.exp(expected), rel=1e-5)
+        columns = layout.infer_columns(cases[-1])
+        assert [column for column in columns if column >= 0] == ([MEANS] if call in cases else [])
 
 
 def test_a_tie_is_closer_only_where_there_is_something_to_tie_to() -> None:

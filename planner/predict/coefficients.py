@@ -28,7 +28,8 @@ class GenerationCoefficients(Frozen):
     conv: float
     # conv_wgrad, dot: the same of gradients of filters, and of matrix products [-]
     conv_wgrad: float
-    depthwise: float  # share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-]
+    # share of the scalar units' float32 peak reached by filters of 3 x 3; two 16-bit operands count as one [-]
+    depthwise: float
     depthwise_wgrad: float  # the same for the gradient of the filter, a sum over all pixels for a few numbers [-]
     dot: float
     # conv_tensor, dot_tensor: share of the tensor units' peak reached by large convolutions and products [-]

@@ -152,6 +152,11 @@ _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 # Rate of products on tensor units of Hopper and later whose rows do not fill 16 bytes, relative to others: padding
 # 588 columns to 592 saved 72 % of a product's time there (github.com/m87-labs/kestrel/pull/143).
 UNALIGNED_SHARE = 0.28
+# Time that a thread takes to locate an output of a depthwise convolution, in terms of the sum that it computes:
+# three divisions by numbers that the compiler does not know, some 20 instructions each, beside some 10 for a term
+# (aten/src/ATen/native/cuda/DepthwiseConv2d.cu of PyTorch, `conv_depthwise2d_forward_kernel`).
+OUTPUT_TERMS = 7.0
+USUAL_TERMS = 9.0  # of a filter of 3 x 3, for which the share of the peak is fitted
 _PEAK_SHARPNESS = 6.0  # of the limit of a share of the peak to 1
 
 
@@ -160,6 +165,8 @@ def _compute_scalar_share(
 ) -> Any:
     """Return the share of the scalar units' peak that each contraction attains [-]."""
     share = select_by_category(generation, _SCALAR_SHARES, table.category, xp)
+    per_term = (1.0 + OUTPUT_TERMS / USUAL_TERMS) / (1.0 + OUTPUT_TERMS / xp.maximum(table.k, 1.0))
+    share = xp.where(table.category == DEPTHWISE, share * per_term, share)
     # The gradient of a depthwise filter: see `name_rate`.
     of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
     filter_gradient = (table.category == DEPTHWISE) & of_filter
@@ -224,9 +231,9 @@ def compute_contraction_s(
         tile_exponent=shared.tile_exponent,
     )
     tiled_s = best_tiling_s(products, xp=xp)
-    # Depthwise convolutions run on scalar units for every operand type, without padding. Two 16-bit operands are
-    # packed into one instruction if channels are last.
-    paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
+    # Depthwise convolutions run on scalar units for every operand type, without padding, and two 16-bit operands
+    # take the time of one, whatever the layout.
+    paired = xp.where(chip.pairs, 2.0, 1.0)
     sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
     clocks_per_s = chip.sm_clocks_per_s / chip.cores * clock
     adding_s = 0.5 * table.flops / xp.maximum(generation.atomics * clocks_per_s, 1.0)

@@ -11,13 +11,12 @@ from typing import Any, Literal, NamedTuple
 from ..records import Frozen
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
-_SLIDING = (*CONVOLUTIONS, "depthwise")
 ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
 # Kernels of fused attention: multiplying by warps (FlashAttention-2), by warpgroups on chips that can (cuDNN), or
 # the first FlashAttention as Triton compiled it in 2022.
 FusedKernel = Literal["warp", "warpgroup", "triton"]
 FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
-CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
+CONTRACTIONS = (*CONVOLUTIONS, "depthwise", "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _CODES = {name: code for code, name in enumerate(CATEGORIES)}
 DEPTHWISE = _CODES["depthwise"]
@@ -57,7 +56,7 @@ class Kernel(NamedTuple):
     count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 
-LAYOUT = ("channels_first", "attention_kernel")  # fields of a table in which chips with the same kernels differ
+LAYOUT = ("converted", "attention_kernel")  # fields of a table in which chips with the same kernels differ
 
 
 class KernelTable(Frozen):
@@ -65,10 +64,10 @@ class KernelTable(Frozen):
 
     `category`, `operand` and `attention_kernel` are codes into `CATEGORIES`, `operands` and `FUSED_KERNELS`;
     `contractions` is how many rows are one. `unaligned`: products that read rows which do not fill 16 bytes.
-    `channels_first`: convolutions that come so though tensor units multiply their operands. `attention_kernel`:
-    what computes passes of fused attention. `of_product`: rate of a convolution relative to a matrix product; 0:
-    as fitted [-]. `by_library`: kernels that a library launches within a compiled program. `dispatched` is how
-    often the host has to act in a step when nothing is compiled [-].
+    `converted`: convolutions with channels first that tensor units could compute with channels last (depthwise
+    ones run on scalar units). `attention_kernel`: what computes passes of fused attention. `of_product`: rate of a
+    convolution relative to a matrix product; 0: as fitted [-]. `by_library`: kernels that a library launches in a
+    compiled program. `dispatched` is how often the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -86,7 +85,7 @@ class KernelTable(Frozen):
     winograd: Any
     serial: Any
     unaligned: Any
-    channels_first: Any
+    converted: Any
     attention_kernel: Any
     of_product: Any
     by_library: Any
@@ -108,17 +107,9 @@ class KernelTable(Frozen):
         first = np.array([dtype in converted for dtype, _ in self.operands], dtype=bool)
         return replace(
             self,
-            channels_first=(self.category < len(_SLIDING)) & first[self.operand],
+            converted=(self.category < len(CONVOLUTIONS)) & first[self.operand],
             attention_kernel=np.full(len(self.category), FUSED_KERNELS.index(attention_kernel)),
         )
-
-    @property
-    def converted(self) -> Any:
-        """Mask of convolutions that tensor units could compute with channels last, array of [kernels].
-
-        Filters of one channel each are none of them: they run on scalar units, which take any layout.
-        """
-        return self.channels_first & (self.category < len(CONVOLUTIONS))
 
 
 def find_products(category: Any) -> Any:
@@ -171,7 +162,7 @@ def build_kernel_table(
         **{name: column(name) for name in ("count", "flops", "bytes_moved", "m", "n", "k", "batch")},
         **{name: column(name, bool) for name in ("winograd", "serial")},
         unaligned=np.array(find_unaligned(rows), dtype=bool),
-        channels_first=None,
+        converted=None,
         attention_kernel=None,
         of_product=np.array([rates.get(name_rate(row), 0.0) for row in rows]) if rates else np.zeros(len(rows)),
         by_library=np.array([compiled and row.streamed for row in rows], dtype=bool),

@@ -21,6 +21,7 @@ from .run_config import (
     STEP_ALONE,
     compute_memory_pressure,
     find_software_year,
+    has_clusters,
     name_host,
     name_stack,
 )
@@ -93,7 +94,7 @@ def build_fit_sample(
         table,
         accelerator,
         precision=m.precision,
-        compiled=m.compiled,
+        compiled=m.compiled and not has_clusters(m),
         input_bytes=traced.input_bytes if fed_from_host else 0,
         stack=name_stack(m),
         host=name_host(m),

@@ -34,21 +34,45 @@ def find_software_year(m: Measurement) -> float:
     return software_year(m.software) if m.year is None else m.year
 
 
+def has_clusters(m: Measurement) -> bool:
+    """Return True for a graph of TensorFlow of which XLA compiled clusters of operations.
+
+    The host launches each kernel of a cluster: XLA captured programs in CUDA graphs later.
+    """
+    return m.compiled and m.framework in TENSORFLOW and find_software_year(m) < KERAS_3_YEAR
+
+
+TENSORFLOW_FOR_AMPERE = 2020.9  # TensorFlow 2.4 of December 2020, the first with CUDA 11
+
+
+def precedes_ampere(m: Measurement) -> bool:
+    """Return True for a release of TensorFlow on a chip that its XLA does not know.
+
+    XLA then compiles for an older one (tensorflow/compiler/xla/service/gpu/llvm_gpu_backend: "Unknown compute
+    capability. Defaulting to telling LLVM that we're compiling for"). NVIDIA's containers know their chips.
+    """
+    recent = m.device is not None and float(m.device.compute_capability or 0.0) >= 8.0
+    return recent and "NGC" not in m.software and find_software_year(m) < TENSORFLOW_FOR_AMPERE
+
+
 def name_stack(m: Measurement) -> str:
     """Return the name of a measurement's stack: what launches its kernels, whoever published it.
 
     One compiler is one stack (`xla`, `inductor`), whatever was compiled. XLA beside a graph of TensorFlow is
     another one than XLA of a whole step: it compiles clusters of operations, and the graph's executor launches
-    what is between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla).
-    Keras compiles whole steps since version 3. Without a compiler, a stack is a framework and a class of stack. A
-    script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
-    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+    what is between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla). A
+    third one is that of a release which does not know the chip. Keras compiles whole steps since version 3.
+
+    Without a compiler, a stack is a framework and a class of stack. A script of TensorFlow 1 stays one on
+    TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session there, too ("TensorFlow 1
+    benchmarks", README.md of github.com/tensorflow/benchmarks).
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
     """
-    if m.compiled and m.framework in TENSORFLOW and find_software_year(m) < KERAS_3_YEAR:
-        return append_mode("tensorflow clusters", m.mode)
+    if has_clusters(m):
+        older = " before Ampere" if precedes_ampere(m) else ""
+        return append_mode(f"tensorflow clusters{older}", m.mode)
     if m.compiled:
         return name_user_stack("eager" if m.framework == "pytorch" else "keras", mode=m.mode, compiled=True)
     framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else FRAMEWORKS.get(m.framework, m.framework)
