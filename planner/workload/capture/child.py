@@ -13,7 +13,11 @@ import os
 import sys
 from base64 import b64encode
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...child_process import Parent
@@ -48,14 +52,47 @@ def main(folder: str) -> NoReturn:
     parent.finish(**answer)
 
 
+# What Keras on JAX imports and most models do not use: half of the time of its import.
+_SPLASH = "jax.experimental.pallas.ops.tpu.splash_attention"
+_SELDOM_USED = (
+    *("IPython", "h5py", "pandas", "requests", "rich", "rich.console", "rich.markup", "rich.table"),
+    *("scipy.sparse", "scipy.sparse.linalg", _SPLASH),
+)
+
+
+class LoadedOnUse(ModuleType):
+    """A module that stands in during the import of Keras, or a part of it; each use loads the real one."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is not self:
+            return resolve_name(f"{self.__name__}.{name}")
+        if name == "__path__" and "." not in self.__name__:  # a module of it is imported
+            del sys.modules[self.__name__]
+            return import_module(self.__name__).__path__
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return LoadedOnUse(f"{self.__name__}.{name}")
+
+    def __instancecheck__(self, one: object) -> bool:
+        is_loaded = self.__name__.partition(".")[0] in sys.modules
+        return is_loaded and isinstance(one, resolve_name(self.__name__))
+
+
 def import_keras(backend: str, wanted_backend: str | None) -> None:
     """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
     os.environ["KERAS_BACKEND"] = backend
+    seldom = _SELDOM_USED if backend == "jax" else ()
+    unloaded = {name: LoadedOnUse(name) for name in seldom if find_spec(name.partition(".")[0]) is not None}
+    for name, module in unloaded.items():
+        sys.modules.setdefault(name, module)
     gc.disable()  # an import creates no garbage, and looking for it takes a tenth of its time
     import keras  # noqa: F401
 
     gc.freeze()
     gc.enable()
+    for name, module in unloaded.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
     del os.environ["KERAS_BACKEND"]
     os.environ.update({} if wanted_backend is None else {"KERAS_BACKEND": wanted_backend})
 
