@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from keras import layers
 
 OPTIONS = [
     WorkloadOptions(batch_size=8),
+    WorkloadOptions(batch_size=2, derives=True),
     WorkloadOptions(batch_size=2),
     WorkloadOptions(batch_size=8, remat=True),
     WorkloadOptions(batch_size=8, tensor=2),
@@ -144,6 +146,8 @@ def test_what_fails_at_one_size_is_traced_at_another(models: str, processes: lis
         load_workload(f"{models}:fail_at_two", options=options[1])
     with keep_models_built():
         load_workload(f"{models}:fail_at_two", options=options[0])
+        share = replace(options[1], derives=True)  # of a batch among devices, whose code is not run
+        assert load_workload(f"{models}:fail_at_two", options=share).batch_size == 2
         with pytest.raises(GpuplanError) as caught:
             load_workload(f"{models}:fail_at_two", options=options[1])
         assert load_workload(f"{models}:fail_at_two", options=options[2]).batch_size == 3

@@ -56,7 +56,8 @@ class BatchSizes(NamedTuple):
     def change(self, jaxpr: Any, shapes: Sequence[Shape]) -> Any:
         """Return a jaxpr with arguments of some shapes.
 
-        A model whose code asks for the batch size, and then does other work or fails, is not noticed.
+        A model whose code asks for the batch size, and then does other work or fails, is not noticed: a size that
+        is asked for by name is traced.
 
         Raises:
             OtherWorkError: The work does not follow from shapes.
