@@ -94,9 +94,8 @@ def _interpolate(one: Any, other: Any, line: Line) -> Any:
             return one
         values = list(before)
         for place, is_whole in LINEAR:
-            if before[place] != after[place]:
-                value = line(before[place], after[place])
-                values[place] = max(1, round(value)) if is_whole else value
+            if (x := before[place]) != (y := after[place]):
+                values[place] = max(1, round(line(x, y))) if is_whole else line(x, y)
         return build_op(values)
     return replace(one, **_interpolate_parts(one, other, line))
 

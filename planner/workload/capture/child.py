@@ -128,6 +128,8 @@ class _Task:
     def answer(self) -> dict[str, Any]:
         """Run the user's code, and return the answer unless it was written."""
         import_keras(self._request["trace_on"], self._request["backend"])
+        if self._reference.kind != "script":
+            gc.disable()  # building and tracing a model leaves no garbage either
         from ..build.assemble import ModelAssembler
         from ..build.from_reference import build_model
         from .devices import StrategyWatch, follow_mesh
