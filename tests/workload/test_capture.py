@@ -331,9 +331,30 @@ assert keras.models.load_model("model.keras").count_params() == 8
 """
 
 
-def test_what_keras_seldom_uses_is_loaded_when_it_is_used(tmp_path: Path) -> None:
-    """Neither Keras nor a script sees a difference from modules that were loaded with it."""
-    command, environment = [sys.executable, "-c", USES], os.environ | {"JAX_PLATFORMS": "cpu"}
+SUBCLASSES = """
+import sys
+from gpuplan.workload.capture import child
+
+del sys.modules["json"]  # of which `keras.src.legacy.saving.json_utils` has a subclass
+child._SELDOM_USED += ("json",)
+child.import_keras("jax", "jax")
+assert "h5py" in sys.modules, "the import did not fail with stand-ins"
+assert not any(isinstance(one, child.LoadedOnUse) for one in sys.modules.values())
+import json, keras
+from keras.src.legacy.saving import json_utils
+
+assert issubclass(json_utils.Encoder, json.JSONEncoder)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+model.summary()
+model.compile(loss="mse")
+model.train_on_batch(keras.ops.ones((4, 3)), keras.ops.ones((4, 2)))
+"""
+
+
+@pytest.mark.parametrize("code", [USES, SUBCLASSES])
+def test_what_keras_seldom_uses_is_loaded_when_it_is_used(code: str, tmp_path: Path) -> None:
+    """Neither Keras nor a script sees a difference; a Keras that uses one as it is imported gets the real ones."""
+    command, environment = [sys.executable, "-c", code], os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr

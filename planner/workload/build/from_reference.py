@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import keras
@@ -30,6 +29,7 @@ from ...limits import MAX_BATCH_SIZE, require_count
 from ...records import parse_json
 from ...units import MIB
 from ..errors import CaptureError, build_user_code_error, to_one_line
+from ..keras_layers import import_with
 from ..options import get_keras_policy
 from ..reference import KERAS_HUB, Reference
 
@@ -117,23 +117,10 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
 LEFT_OUT = ("tensorflow", "tensorflow_text")
 
 
-def import_keras_hub() -> ModuleType:
+def import_keras_hub() -> Any:
     """Return Keras Hub, without TensorFlow, which only its tokenizers need, unless imported or Keras's backend."""
-    if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
-        return importlib.import_module("keras_hub")
-    before = set(sys.modules)
-    hidden = [name for name in LEFT_OUT if name not in before]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
-    try:
-        return importlib.import_module("keras_hub")
-    except Exception:  # a version that needs TensorFlow; it says so in various ways
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] == "keras_hub":
-                del sys.modules[name]
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
-    return importlib.import_module("keras_hub")
+    hidden = () if keras.backend.backend() == "tensorflow" else LEFT_OUT
+    return import_with(dict.fromkeys(hidden), "keras_hub")
 
 
 CONFIG, DEFAULT_TASK, BARE = "config.json", "CausalLM", "Backbone"

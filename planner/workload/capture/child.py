@@ -24,6 +24,7 @@ from ...child_process import Parent
 from ...errors import GpuplanError
 from ..backend import LAST_TRACE, get_user_backend
 from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
+from ..keras_layers import import_with
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
@@ -83,16 +84,10 @@ def import_keras(backend: str, wanted_backend: str | None) -> None:
     os.environ["KERAS_BACKEND"] = backend
     seldom = _SELDOM_USED if backend == "jax" else ()
     unloaded = {name: LoadedOnUse(name) for name in seldom if find_spec(name.partition(".")[0]) is not None}
-    for name, module in unloaded.items():
-        sys.modules.setdefault(name, module)
     gc.disable()  # an import creates no garbage, and looking for it takes a tenth of its time
-    import keras  # noqa: F401
-
+    import_with(unloaded, "keras")
     gc.freeze()
     gc.enable()
-    for name, module in unloaded.items():
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
     del os.environ["KERAS_BACKEND"]
     os.environ.update({} if wanted_backend is None else {"KERAS_BACKEND": wanted_backend})
 

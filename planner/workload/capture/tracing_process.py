@@ -211,14 +211,8 @@ def lower_step(
     return LoweredStep(b64decode(answer["module"]), answer["files"])
 
 
-OF_STEP = (
-    "batch_size",
-    "remat",
-    "tensor",
-    "derives",
-    "use_cache",
-)  # options that change the trace and not the model
-
+# Options that change the trace and not the model.
+OF_STEP = ("batch_size", "remat", "tensor", "derives", "use_cache")
 kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
