@@ -11,12 +11,9 @@ import importlib.util
 import inspect
 import json
 import sys
-import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +28,7 @@ from ...units import MIB
 from ..errors import CaptureError, build_user_code_error, to_one_line
 from ..keras_layers import import_with
 from ..options import get_keras_policy
-from ..reference import KERAS_HUB, Reference
+from ..reference import KERAS_HUB, Reference, read_presets
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
@@ -174,16 +171,8 @@ def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) ->
     backbone.enable_lora(rank, names)
 
 
-@cache
-def read_known_configs() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return class of the backbone and its arguments by preset, of gpuplan's own table."""
-    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["preset"]
-    return {name: (row["backbone"], row["config"]) for row in rows for name in row["names"]}
-
-
 def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
-    known, registered = read_known_configs(), keras_hub.models.Backbone.presets
+    known, registered = read_presets(), keras_hub.models.Backbone.presets
     path = reference.path
     handle = registered.get(reference.name, {}).get("kaggle_handle", "")
     if path is None and handle.startswith("kaggle://"):
@@ -201,10 +190,9 @@ def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
         return getattr(keras_hub.models, kind)(**config)
     if reference.name in registered:
         loaded = f'keras_hub.models.Backbone.from_preset("{reference.name}", load_weights=False)'
-        raise UsageError(
-            f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle",
-            hint=f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`",
-        )
+        hint = f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`"
+        message = f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle"
+        raise UsageError(message, hint=hint)
     see_all = "python -c 'import keras_hub; print(*keras_hub.models.Backbone.presets)'"
     hint = near_names_hint(reference.name, sorted({*known, *registered}), see_all=see_all)
     raise UsageError(f"unknown preset of Keras Hub `{reference.name}`", hint=hint)

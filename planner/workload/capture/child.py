@@ -54,10 +54,9 @@ def main(folder: str) -> NoReturn:
 
 
 # What Keras on JAX imports and most models do not use: half of the time of its import.
-_SPLASH = "jax.experimental.pallas.ops.tpu.splash_attention"
 _SELDOM_USED = (
     *("IPython", "h5py", "pandas", "requests", "rich", "rich.console", "rich.markup", "rich.table"),
-    *("scipy.sparse", "scipy.sparse.linalg", _SPLASH),
+    *("scipy.sparse", "scipy.sparse.linalg", "jax.experimental.pallas.ops.tpu.splash_attention"),
 )
 
 

@@ -110,10 +110,9 @@ class ScriptProcess(ChildProcess):
                 self._begun_s = float((self.folder / BEGUN).read_text())
         now_s, limit_s = time.monotonic(), self._terms.timeout_s
         if self._begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
-            raise ScriptTimeoutError(
-                f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
-                hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
-            )
+            late = f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`"
+            hint = f"`{sys.executable} -c 'import keras'` shows what it waits for"
+            raise ScriptTimeoutError(late, hint=hint)
         if self._begun_s is not None and now_s - self._begun_s >= limit_s:
             place, longer = self.place(), format_typed_duration(LONGER * limit_s)
             at, other = f"; it was at {place}" if place else "", suggest_function(self._name.split("?", 1)[0])
