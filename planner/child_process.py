@@ -1,13 +1,15 @@
 """Child process: a request, messages back, limits of time and memory, and an end that leaves nothing.
 
 `python -m MODULE FOLDER` reads its request from the folder and appends its messages to a file there, one JSON
-object per line: they outlive it, however it ends. Further requests come by its stdin, with which it ends.
+object per line: they outlive it, however it ends. Further requests come by its stdin, with which it ends. A byte
+in a FIFO tells the parent of each message: to look for them again and again takes a tenth of a trace's time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -22,8 +24,8 @@ from typing import IO, Any, NoReturn
 
 from .units import GIB
 
-REQUEST, MESSAGES = "request.json", "messages.jsonl"
-PAUSE_S = 0.1  # between looks for a message, and at the limits [s]
+REQUEST, MESSAGES, BELL = "request.json", "messages.jsonl", "bell"
+PAUSE_S = 0.1  # between looks at the limits [s]
 SECONDS_TO_STOP = 3.0
 STDIN, STDERR = 0, 2
 KEPT_BYTES = 2**16  # of the output
@@ -43,8 +45,6 @@ class ChildProcess:
 
     `returncode` of `process` is negative where a signal ended it.
     """
-
-    pause_s = PAUSE_S
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class ChildProcess:
         (self.folder / REQUEST).write_text(json.dumps(request), encoding="utf-8")
         self._messages = (self.folder / MESSAGES).open("a+b")
         self._messages.seek(0)
+        os.mkfifo(self.folder / BELL)
+        self._bell = _open_bell(self.folder)
         self.limit_bytes = limit_bytes
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(self.folder)],
@@ -80,12 +82,14 @@ class ChildProcess:
         )
         self.output = ChildOutput(self.process.stdout)
         self._over = threading.Event()
-        threading.Thread(target=self._reap, daemon=True).start()
+        self._reaper = threading.Thread(target=self._reap, daemon=True)
+        self._reaper.start()
         self.set_limit(limit_s)
 
     def _reap(self) -> None:
         self.process.wait()
         self._over.set()
+        self._bell.write(b"\n")
 
     def set_limit(self, limit_s: float | None) -> None:
         """Set the time limit from now on; None for no limit [s]."""
@@ -107,7 +111,8 @@ class ChildProcess:
             self._messages.seek(start)
             if is_over:
                 return None
-            self._over.wait(self.pause_s)
+            if select.select([self._bell], [], [], PAUSE_S)[0]:
+                self._bell.read(KEPT_BYTES)
             if not self._over.is_set():
                 self.check()
 
@@ -152,8 +157,8 @@ class ChildProcess:
         for one in others:
             with suppress(psutil.Error):
                 one.kill()
-        self._over.wait()
-        for stream in (self.process.stdin, self._messages):
+        self._reaper.join()
+        for stream in (self.process.stdin, self._messages, self._bell):
             with suppress(OSError):
                 if stream is not None:
                     stream.close()
@@ -162,6 +167,11 @@ class ChildProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+
+def _open_bell(folder: Path) -> IO[bytes]:
+    """Open the FIFO to write or read what is there, without waiting for the other end."""
+    return os.fdopen(os.open(folder / BELL, os.O_RDWR | os.O_NONBLOCK), "r+b", 0)
 
 
 class ChildOutput:
@@ -193,6 +203,7 @@ class Parent:
         self.folder = Path(folder)
         self.request: dict[str, Any] = json.loads((self.folder / REQUEST).read_bytes())
         self._asked: SimpleQueue[Any] = SimpleQueue()
+        self._bell = _open_bell(self.folder)
 
     def end_with(self) -> None:
         """End the process group from now on when the parent ends; the user's code sees an empty stdin."""
@@ -219,6 +230,7 @@ class Parent:
         line = json.dumps({"event": event, **message}) + "\n"
         with (self.folder / MESSAGES).open("ab", buffering=0) as file:
             file.write(line.encode())
+        self._bell.write(b"\n")
 
     def finish(self, event: str, **message: Any) -> NoReturn:
         """Send the last message and end the process without returning to the user's code."""

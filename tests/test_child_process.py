@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gpuplan.child_process import ChildLimitError, ChildProcess
+from gpuplan.child_process import PAUSE_S, ChildLimitError, ChildProcess
 
 START = "import os, subprocess, sys; from gpuplan.child_process import Parent\nparent = Parent(sys.argv[1])\n"
 Start = Callable[..., ChildProcess]
@@ -81,3 +81,16 @@ def test_a_limit_and_the_end_of_what_it_started(start: Start) -> None:
     running = {one.pid for one in psutil.process_iter(["status"]) if one.info["status"] != psutil.STATUS_ZOMBIE}
     assert os.getpid() in running
     assert message["pid"] not in running
+
+
+def test_a_message_is_received_at_once(start: Start) -> None:
+    """Twenty answers take less time than twenty looks at the limits."""
+    child = start("parent.end_with()\nwhile True:\n    parent.send('answer')\n    parent.wait()\n")
+    assert child.receive() == {"event": "answer"}
+    before_s = time.monotonic()
+
+    for _ in range(20):
+        child.ask()
+        assert child.receive() == {"event": "answer"}
+
+    assert time.monotonic() - before_s < 10 * PAUSE_S

@@ -217,8 +217,8 @@ def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRo
 
 
 def build_resizer(workload: Workload, trace: Callable[..., Workload], options: WorkloadOptions) -> Resizer:
-    """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
-    return Resizer(workload, lambda size: trace(options=replace(options, batch_size=size)))
+    """Return a function that gives the workload at shares of its batch, tracing it again on its first call."""
+    return Resizer(workload, lambda size: trace(options=replace(options, batch_size=size, derives=True)))
 
 
 def trace_workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

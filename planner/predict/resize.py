@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..workload.model import DividedStep, Step, Workload
-from ..workload.ops import PLACES, Op, build_op, change_op, get_values
+from ..workload.ops import PLACES, Op, build_op, get_values
 from ..workload.options import compute_run_steps
 
 Line = Callable[[float, float], float]
@@ -21,6 +21,7 @@ REAL = (
     "layer_bytes_reread", "layer_bytes_max", "fused_bytes_read", "fused_bytes_written", "fused_bytes_reread",
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
+LINEAR = [(PLACES[name], name in WHOLE) for name in (*REAL, *WHOLE)]
 GROWING = [PLACES[name] for name in REAL if name != "count"]
 DIMENSIONS = [PLACES[name] for name in ("batch", "m", "k", "n")]
 _get_same = attrgetter(
@@ -88,11 +89,14 @@ def _interpolate(one: Any, other: Any, line: Line) -> Any:
     if isinstance(one, tuple):
         return tuple(_interpolate(a, b, line) for a, b in zip(one, other, strict=True))
     if isinstance(one, Op):
-        sizes = [(name, getattr(one, name), getattr(other, name)) for name in (*REAL, *WHOLE)]
-        changed = {
-            name: line(x, y) if name in REAL else max(1, round(line(x, y))) for name, x, y in sizes if x != y
-        }
-        return change_op(one, changed) if changed else one
+        before, after = get_values(one), get_values(other)
+        if before == after:
+            return one
+        values = list(before)
+        for place, is_whole in LINEAR:
+            if (x := before[place]) != (y := after[place]):
+                values[place] = max(1, round(line(x, y))) if is_whole else line(x, y)
+        return build_op(values)
     return replace(one, **_interpolate_parts(one, other, line))
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..child_process import PAUSE_S, ChildLimitError, ChildProcess
+from ..child_process import ChildLimitError, ChildProcess
 from ..errors import GpuplanError
 from ..profile_schema import LoadRecord, MeasuredValues
 from ..workload.capture.process import ScriptProcess, build_process_environment, rebuild_error
@@ -92,8 +92,6 @@ class ProcessResult:
 
 class MeasuringProcess(ScriptProcess):
     """A child process that measures one configuration."""
-
-    pause_s = PAUSE_S
 
     def __init__(
         self,

@@ -13,13 +13,12 @@ from types import FrameType
 
 from ..errors import GpuplanError
 from .backend import OTHER_BACKENDS, TRACED_ON, find_own_backend
-from .reference import read_keras_names
+from .reference import SCRIPT_SUFFIXES, read_keras_names
 from .script_text import NOTEBOOK, describe_missing_data, find_cell
 
 WAY_OUT = "point gpuplan at a function that returns the model, as in `{name}:build_model`"
 NOT_TRACED = "cannot be traced"
 LONGEST_MESSAGE = 300
-SOURCES = (".py", ".ipynb")  # unlike code from a text, and Cython's
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ASIDE = re.compile(
     r"^in user code:|^ *File \".*\", line \d+.*\n.*$|\n\s*Arguments received by [\s\S]*|^ *See (the|https?:).*$",
@@ -104,7 +103,7 @@ def find_user_line(start: BaseException | FrameType, folders: Sequence[str]) -> 
 def is_own_file(filename: str, folder: str) -> bool:
     """Return whether a file lies in a folder of the user's, and belongs to no installed package."""
     path = os.path.abspath(filename)
-    if not filename.endswith(SOURCES) or "site-packages" in path or path.startswith(_INSTALLED):
+    if not filename.endswith(SCRIPT_SUFFIXES) or "site-packages" in path or path.startswith(_INSTALLED):
         return False
     return path.startswith(folder.rstrip(os.sep) + os.sep)
 

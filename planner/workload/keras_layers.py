@@ -1,9 +1,11 @@
-"""Layers that a Keras model is made of, and attributes that are replaced for a while."""
+"""Layers that a Keras model is made of, and attributes and modules that are replaced for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -61,3 +63,21 @@ def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 def _get_setters(owner: Any) -> tuple[Callable[[Any, str, Any], None], Callable[[Any, str], None]]:
     is_plain = isinstance(owner, type | ModuleType)
     return (setattr, delattr) if is_plain else (object.__setattr__, object.__delattr__)
+
+
+def import_with(stand_ins: Mapping[str, Any], package: str) -> Any:
+    """Import a package while others have stand-ins (None: not installed); with the real ones if it fails so."""
+    put = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(put)
+    try:
+        return import_module(package)
+    except Exception:  # a version that needs one of them: it says so in various ways
+        if not put:
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+    finally:
+        for name, module in put.items():
+            if sys.modules.get(name, module) is module:
+                sys.modules.pop(name, None)
+    return import_module(package)

@@ -101,9 +101,8 @@ class Op:
     layer_group: int = -1
     fused_group: int = -1
     row_group: int = -1  # the `fused_group` that it joins where rows stay on the chip; -1 if it joins none
-    column_sums: int = (
-        0  # reductions over more rows than one kernel of XLA for GPUs takes, see `LONGEST_COLUMN` [-]
-    )
+    # reductions over more rows than one kernel of XLA for GPUs takes, see `LONGEST_COLUMN` [-]
+    column_sums: int = 0
     variant: str = ""  # variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient)
     # m, n, k: the contraction as a matrix product, per group or batch element: for a convolution's fprop m = batch
     # x output pixels, n = output channels, k = kernel size x input channels [-]

@@ -78,6 +78,7 @@ class WorkloadOptions(Frozen):
     devices: int | None = None  # devices visible to user code that distributes the model; None for one [-]
     # devices that share each product by tensor parallelism; None for the layout of the user's code [-]
     tensor: int | None = None
+    derives: bool = False  # whether the step may be derived from one of a larger batch, by shapes
     measures_input: bool = True  # whether the pipeline that feeds a script's `fit()` is measured
     script: ScriptOptions = ScriptOptions()  # how the user's code is run; changes nothing of what is computed
 

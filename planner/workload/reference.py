@@ -177,11 +177,17 @@ _CLOSE = 0.6  # least share of equal characters
 
 
 @cache
+def read_presets() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return class of the backbone and its arguments by preset of Keras Hub, of gpuplan's own table."""
+    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["preset"]
+    return {name: (row["backbone"], row["config"]) for row in rows for name in row["names"]}
+
+
+@cache
 def _known() -> dict[str, str]:
     """Return MODEL by the plain spelling of its name."""
-    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
-    presets = [name for row in tomllib.loads(text)["preset"] for name in row["names"]]
-    found = {_simplify(name): f"{KERAS_HUB}:{name}" for name in presets}
+    found = {_simplify(name): f"{KERAS_HUB}:{name}" for name in read_presets()}
     return found | {_simplify(name): name for name in read_keras_names()["applications"]}
 
 

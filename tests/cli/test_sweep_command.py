@@ -50,3 +50,19 @@ def test_sweep_names_what_it_cannot_do(gpuplan: Run, saved: str) -> None:
 
     assert (done.code, done.out) == (2, "")
     assert "`--batch-sizes 32,many` is not a list of batch sizes" in done.err
+
+
+def test_sweep_runs_the_model_at_each_named_batch_size(gpuplan: Run, tmp_path: Path) -> None:
+    """A model that fails at half of a traced batch is reported as failing, not derived by shapes."""
+    (tmp_path / "models.py").write_text(
+        "import keras\n\n\nclass Picky(keras.layers.Layer):\n    def call(self, x):\n"
+        "        if x.shape[0] == 16:\n            raise ValueError('not sixteen')\n        return x\n\n\n"
+        "def build():\n    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2), Picky()])\n"
+    )
+    model, run = f"{tmp_path / 'models.py'}:build", ["--samples", "5000", "--epochs", "2"]
+    sizes = ["--batch-sizes", "32,16,8", "--precisions", "float32"]
+    done = gpuplan("sweep", model, *run, *sizes, "--provider", "aws", "--json")
+    found = validated(done.out, "sweep")
+
+    assert {point["batch_size"] for point in found["points"]} == {32, 8}
+    assert [(one["batch_size"], "not sixteen" in one["reason"]) for one in found["failed"]] == [(16, True)]

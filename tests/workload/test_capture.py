@@ -300,3 +300,62 @@ def wait_for(path: Path) -> str:
         assert time.monotonic() < deadline, f"{path.name} was never written"
         time.sleep(0.02)
     return path.read_text()
+
+
+USES = """
+import sys
+from gpuplan.workload.capture.child import import_keras
+
+import_keras("jax", "jax")
+seldom = {"IPython", "h5py", "pandas", "requests", "rich", "scipy.sparse", "jax.experimental.pallas"}
+assert seldom.isdisjoint(sys.modules), seldom & sys.modules.keys()
+import keras, numpy as np, jax.numpy as jnp
+from keras.src.backend.jax import nn
+from keras.src.trainers.data_adapters import array_slicing
+
+assert not array_slicing.can_slice_array(3) and "pandas" not in sys.modules
+import pandas, requests.adapters, scipy.sparse.linalg
+from jax.experimental import sparse
+from jax.experimental.sparse.linalg import spsolve
+
+assert array_slicing.can_slice_array(pandas.Series([1])) and array_slicing.pandas.DataFrame is pandas.DataFrame
+one = sparse.BCSR.fromdense(jnp.eye(4))
+assert spsolve(one.data, one.indices, one.indptr, jnp.ones(4)).sum() == 4
+assert nn.splash_attention_mask.CausalMask(shape=(128, 128)).shape == (128, 128)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+model.summary()
+model.compile(loss="mse")
+model.fit(pandas.DataFrame(np.ones((4, 3))), pandas.DataFrame(np.ones((4, 2))), validation_split=0.5, verbose=0)
+model.save("model.keras")
+assert keras.models.load_model("model.keras").count_params() == 8
+"""
+
+
+SUBCLASSES = """
+import sys
+from gpuplan.workload.capture import child
+
+del sys.modules["json"]  # of which `keras.src.legacy.saving.json_utils` has a subclass
+child._SELDOM_USED += ("json",)
+child.import_keras("jax", "jax")
+assert "h5py" in sys.modules, "the import did not fail with stand-ins"
+assert not any(isinstance(one, child.LoadedOnUse) for one in sys.modules.values())
+import json, keras
+from keras.src.legacy.saving import json_utils
+
+assert issubclass(json_utils.Encoder, json.JSONEncoder)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+model.summary()
+model.compile(loss="mse")
+model.train_on_batch(keras.ops.ones((4, 3)), keras.ops.ones((4, 2)))
+"""
+
+
+@pytest.mark.parametrize("code", [USES, SUBCLASSES])
+def test_what_keras_seldom_uses_is_loaded_when_it_is_used(code: str, tmp_path: Path) -> None:
+    """Neither Keras nor a script sees a difference; a Keras that uses one as it is imported gets the real ones."""
+    command, environment = [sys.executable, "-c", code], os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "Total params: 8" in done.stdout

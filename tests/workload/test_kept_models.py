@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from keras import layers
 
 OPTIONS = [
     WorkloadOptions(batch_size=8),
+    WorkloadOptions(batch_size=2, derives=True),
     WorkloadOptions(batch_size=2),
     WorkloadOptions(batch_size=8, remat=True),
     WorkloadOptions(batch_size=8, tensor=2),
@@ -34,11 +36,11 @@ def build(width: int = 8):
     return keras.Sequential([keras.Input((4,)), layers.Dense(width), layers.Dense(2)])
 
 
-def fail_at_three(width: int = 8):
+def fail_at_two(width: int = 8):
     class Picky(layers.Layer):
         def call(self, x):
-            if x.shape[0] == 3:
-                raise ValueError("not three")
+            if x.shape[0] == 2:
+                raise ValueError("not two")
             return x
 
     return keras.Sequential([keras.Input((4,)), layers.Dense(width), Picky()])
@@ -138,21 +140,20 @@ def test_one_process_traces_a_model_several_times(models: str, processes: list[A
 
 
 def test_what_fails_at_one_size_is_traced_at_another(models: str, processes: list[Any]) -> None:
-    """The user's error is that of a process of its own; a process that ended is started again.
-
-    Three is no divisor of the four samples that were traced, so that nothing is derived from them.
-    """
-    options = [WorkloadOptions(batch_size=size, use_cache=False) for size in (4, 3, 2)]
+    """The user's error is that of a process of its own; a process that ended is started again."""
+    options = [WorkloadOptions(batch_size=size, use_cache=False) for size in (4, 2, 3)]
     with pytest.raises(GpuplanError) as alone:
-        load_workload(f"{models}:fail_at_three", options=options[1])
+        load_workload(f"{models}:fail_at_two", options=options[1])
     with keep_models_built():
-        load_workload(f"{models}:fail_at_three", options=options[0])
+        load_workload(f"{models}:fail_at_two", options=options[0])
+        share = replace(options[1], derives=True)  # of a batch among devices, whose code is not run
+        assert load_workload(f"{models}:fail_at_two", options=share).batch_size == 2
         with pytest.raises(GpuplanError) as caught:
-            load_workload(f"{models}:fail_at_three", options=options[1])
-        assert load_workload(f"{models}:fail_at_three", options=options[2]).batch_size == 2
+            load_workload(f"{models}:fail_at_two", options=options[1])
+        assert load_workload(f"{models}:fail_at_two", options=options[2]).batch_size == 3
         assert len(processes) == 2
         processes[1].stop()
-        assert load_workload(f"{models}:fail_at_three", options=options[0]).batch_size == 4
+        assert load_workload(f"{models}:fail_at_two", options=options[0]).batch_size == 4
 
     assert (str(caught.value), caught.value.hint) == (str(alone.value), alone.value.hint)
     assert len(processes) == 3

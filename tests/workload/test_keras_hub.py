@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.build.from_reference import build_preset, read_known_configs
+from gpuplan.workload.build.from_reference import build_preset
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.materialize import abstract_variables
-from gpuplan.workload.reference import parse_reference
+from gpuplan.workload.reference import parse_reference, read_presets
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("keras_hub") is None, reason="Keras Hub is not installed: .ci/keras-hub"
 )
-KNOWN = read_known_configs()
+KNOWN = read_presets()
 CONFIGS = sorted({json.dumps(config, sort_keys=True): name for name, config in KNOWN.items()}.values())
 
 

@@ -85,7 +85,7 @@ class ModelAssembler:
         self._traced: dict[bool, dict[Any, Any]] = {}  # known steps, by `options.remat`
 
     def assemble(self, options: WorkloadOptions) -> Workload:
-        """Trace one step and build the workload; `batch_size`, `remat` and `tensor` may differ between calls.
+        """Trace one step and build the workload; `OF_STEP` of the options may differ between calls.
 
         Raises UsageError for inputs of no fixed shape or unfit options, CaptureError where its own code failed.
         """
@@ -161,8 +161,8 @@ class ModelAssembler:
         """Trace a step on Keras's backend; on TensorFlow and PyTorch, nothing is fused or divided."""
         mode, backend = options.mode, keras.backend.backend()
         if backend == "jax":
-            known = self._traced.setdefault(options.remat, {})
-            return trace_step(self.model, data, batch_size=batch_size, mode=mode, placement=placement, known=known)
+            how: dict[str, Any] = {"known": self._traced.setdefault(options.remat, {}), "derives": options.derives}
+            return trace_step(self.model, data, batch_size=batch_size, mode=mode, placement=placement, **how)
         if backend == "torch":
             from ..trace.backends.torch_step import trace_torch_step as trace_ops
         else:

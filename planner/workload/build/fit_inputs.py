@@ -149,10 +149,8 @@ def _read_first_batch(data: Any) -> tuple[Any, int | None]:
     except StopIteration:
         raise CaptureError("the data given to fit() has no batch", hint=f"pass {EVERY_KIND}") from None
     except TypeError as error:
-        raise CaptureError(
-            f"cannot read the data given to fit() ({type(data).__name__}): {to_one_line(error)}",
-            hint=f"pass {EVERY_KIND}",
-        ) from error
+        message = f"cannot read the data given to fit() ({type(data).__name__}): {to_one_line(error)}"
+        raise CaptureError(message, hint=f"pass {EVERY_KIND}") from error
 
 
 def _build_spec(array: Any) -> ArraySpec:
@@ -165,10 +163,9 @@ def _build_spec(array: Any) -> ArraySpec:
         kind = getattr(array, "dtype", "?")
         raise CaptureError(f"fit() was given an array of type `{kind}`", hint=f"pass {EVERY_KIND}") from None
     if dtype == "string" and keras.backend.backend() != "tensorflow":
+        message = "fit() was given text, which needs the tensorflow backend"
         hint = "encode the text as integers before fit(), or call TextVectorization in the data pipeline"
-        raise BackendError(
-            "fit() was given text, which needs the tensorflow backend", hint=hint, backend="tensorflow"
-        )
+        raise BackendError(message, hint=hint, backend="tensorflow")
     return ArraySpec(tuple(int(n) for n in array.shape[1:]), NARROW.get(dtype, dtype))
 
 
@@ -258,11 +255,8 @@ def require_backend_of_step(model: Any, text: str) -> None:
         except TypeError:
             needed = find_own_backend() or OTHER_BACKENDS[0]
     if needed not in (None, current):
-        raise BackendError(
-            f"{text}: `train_step` of {type(model).__name__} needs the {needed} backend",
-            hint=f"`pip install 'gpuplan[{needed}]'`",
-            backend=needed,
-        )
+        message = f"{text}: `train_step` of {type(model).__name__} needs the {needed} backend"
+        raise BackendError(message, hint=f"`pip install 'gpuplan[{needed}]'`", backend=needed)
 
 
 def build_output(model: Any, x: SpecTree, batch_size: int, *, mode: Mode = "infer") -> Any | None:

@@ -11,14 +11,10 @@ import importlib.util
 import inspect
 import json
 import sys
-import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import keras
@@ -30,8 +26,9 @@ from ...limits import MAX_BATCH_SIZE, require_count
 from ...records import parse_json
 from ...units import MIB
 from ..errors import CaptureError, build_user_code_error, to_one_line
+from ..keras_layers import import_with
 from ..options import get_keras_policy
-from ..reference import KERAS_HUB, Reference
+from ..reference import KERAS_HUB, Reference, read_presets
 
 
 def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
@@ -117,23 +114,10 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
 LEFT_OUT = ("tensorflow", "tensorflow_text")
 
 
-def import_keras_hub() -> ModuleType:
+def import_keras_hub() -> Any:
     """Return Keras Hub, without TensorFlow, which only its tokenizers need, unless imported or Keras's backend."""
-    if "keras_hub" in sys.modules or keras.backend.backend() == "tensorflow":
-        return importlib.import_module("keras_hub")
-    before = set(sys.modules)
-    hidden = [name for name in LEFT_OUT if name not in before]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
-    try:
-        return importlib.import_module("keras_hub")
-    except Exception:  # a version that needs TensorFlow; it says so in various ways
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] == "keras_hub":
-                del sys.modules[name]
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
-    return importlib.import_module("keras_hub")
+    hidden = () if keras.backend.backend() == "tensorflow" else LEFT_OUT
+    return import_with(dict.fromkeys(hidden), "keras_hub")
 
 
 CONFIG, DEFAULT_TASK, BARE = "config.json", "CausalLM", "Backbone"
@@ -187,16 +171,8 @@ def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) ->
     backbone.enable_lora(rank, names)
 
 
-@cache
-def read_known_configs() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return class of the backbone and its arguments by preset, of gpuplan's own table."""
-    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["preset"]
-    return {name: (row["backbone"], row["config"]) for row in rows for name in row["names"]}
-
-
 def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
-    known, registered = read_known_configs(), keras_hub.models.Backbone.presets
+    known, registered = read_presets(), keras_hub.models.Backbone.presets
     path = reference.path
     handle = registered.get(reference.name, {}).get("kaggle_handle", "")
     if path is None and handle.startswith("kaggle://"):
@@ -214,10 +190,9 @@ def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
         return getattr(keras_hub.models, kind)(**config)
     if reference.name in registered:
         loaded = f'keras_hub.models.Backbone.from_preset("{reference.name}", load_weights=False)'
-        raise UsageError(
-            f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle",
-            hint=f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`",
-        )
+        hint = f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`"
+        message = f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle"
+        raise UsageError(message, hint=hint)
     see_all = "python -c 'import keras_hub; print(*keras_hub.models.Backbone.presets)'"
     hint = near_names_hint(reference.name, sorted({*known, *registered}), see_all=see_all)
     raise UsageError(f"unknown preset of Keras Hub `{reference.name}`", hint=hint)

@@ -13,13 +13,18 @@ import os
 import sys
 from base64 import b64encode
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...child_process import Parent
 from ...errors import GpuplanError
 from ..backend import LAST_TRACE, get_user_backend
 from ..errors import BackendError, CaptureError, DeviceCountError, to_one_line
+from ..keras_layers import import_with
 from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
@@ -48,12 +53,38 @@ def main(folder: str) -> NoReturn:
     parent.finish(**answer)
 
 
+# What Keras on JAX imports and most models do not use: half of the time of its import.
+_SELDOM_USED = (
+    *("IPython", "h5py", "pandas", "requests", "rich", "rich.console", "rich.markup", "rich.table"),
+    *("scipy.sparse", "scipy.sparse.linalg", "jax.experimental.pallas.ops.tpu.splash_attention"),
+)
+
+
+class LoadedOnUse(ModuleType):
+    """A module that stands in during the import of Keras, or a part of it; each use loads the real one."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is not self:
+            return resolve_name(f"{self.__name__}.{name}")
+        if name == "__path__" and "." not in self.__name__:  # a module of it is imported
+            del sys.modules[self.__name__]
+            return import_module(self.__name__).__path__
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return LoadedOnUse(f"{self.__name__}.{name}")
+
+    def __instancecheck__(self, one: object) -> bool:
+        is_loaded = self.__name__.partition(".")[0] in sys.modules
+        return is_loaded and isinstance(one, resolve_name(self.__name__))
+
+
 def import_keras(backend: str, wanted_backend: str | None) -> None:
     """Import Keras on a backend, then show the user's code the backend that the user set, if any."""
     os.environ["KERAS_BACKEND"] = backend
+    seldom = _SELDOM_USED if backend == "jax" else ()
+    unloaded = {name: LoadedOnUse(name) for name in seldom if find_spec(name.partition(".")[0]) is not None}
     gc.disable()  # an import creates no garbage, and looking for it takes a tenth of its time
-    import keras  # noqa: F401
-
+    import_with(unloaded, "keras")
     gc.freeze()
     gc.enable()
     del os.environ["KERAS_BACKEND"]
@@ -91,6 +122,8 @@ class _Task:
     def answer(self) -> dict[str, Any]:
         """Run the user's code, and return the answer unless it was written."""
         import_keras(self._request["trace_on"], self._request["backend"])
+        if self._reference.kind != "script":
+            gc.disable()  # building and tracing a model leaves no garbage either
         from ..build.assemble import ModelAssembler
         from ..build.from_reference import build_model
         from .devices import StrategyWatch, follow_mesh

@@ -209,11 +209,10 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
         wanted = -(-options.tokens // workload.tokens_per_sample)
         options = replace(options, samples=wanted, epochs=1, tokens=None)
     is_given = bool(options.epochs or options.steps) or options.mode == "infer"
-    if workload.further and is_given:
-        note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
-        workload = replace(workload, notes=(*workload.notes, note))
     if is_given:
-        workload = replace(workload, further=(), calls=1, programs=1)
+        note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
+        notes = (*workload.notes, note) if workload.further else workload.notes
+        workload = replace(workload, notes=notes, further=(), calls=1, programs=1)
     if options.mode == "infer":
         workload = replace(workload, passes=())
     further = tuple(_apply_options(one, options) for one in workload.further)

@@ -71,7 +71,7 @@ SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
 START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
 ANSWER_S = 0.5
-ANSWERED_S = 0.01  # between looks for an answer [s]
+ANSWERED_S = 0.01  # between looks for a traceback [s]
 LONGER = 3  # ratio of the time limit suggested in the hint to the exceeded one [-]
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
@@ -83,7 +83,6 @@ class ScriptTimeoutError(CaptureError):
 class ScriptProcess(ChildProcess):
     """A process that runs the user's code, in which `answer_with_position` is called, for a limited time."""
 
-    pause_s = ANSWERED_S
     runs_script = True  # whether the user's code runs, so that its limit holds
 
     def __init__(self, module: str, request: Mapping[str, Any], *, terms: ScriptOptions, **how: Any) -> None:
@@ -111,10 +110,9 @@ class ScriptProcess(ChildProcess):
                 self._begun_s = float((self.folder / BEGUN).read_text())
         now_s, limit_s = time.monotonic(), self._terms.timeout_s
         if self._begun_s is None and now_s - self._started_s >= START_TIMEOUT_S:
-            raise ScriptTimeoutError(
-                f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`",
-                hint=f"`{sys.executable} -c 'import keras'` shows what it waits for",
-            )
+            late = f"Keras was not loaded within {format_typed_duration(START_TIMEOUT_S)}, to run `{self._name}`"
+            hint = f"`{sys.executable} -c 'import keras'` shows what it waits for"
+            raise ScriptTimeoutError(late, hint=hint)
         if self._begun_s is not None and now_s - self._begun_s >= limit_s:
             place, longer = self.place(), format_typed_duration(LONGER * limit_s)
             at, other = f"; it was at {place}" if place else "", suggest_function(self._name.split("?", 1)[0])

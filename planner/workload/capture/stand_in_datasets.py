@@ -122,13 +122,7 @@ WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
 ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
 
 
-def load_or_build(
-    build: Callable[..., Any],
-    where: Callable[[Exception], bool],
-    load: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+def load_or_build(build: Call, where: Callable[[Exception], bool], load: Call, *args: Any, **kwargs: Any) -> Any:
     """Return the result of a loader; after errors `where` so, that of `build` for the loader and its arguments."""
     try:
         return load(*args, **kwargs)

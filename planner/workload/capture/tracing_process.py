@@ -211,8 +211,8 @@ def lower_step(
     return LoweredStep(b64decode(answer["module"]), answer["files"])
 
 
-OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
-
+# Options that change the trace and not the model.
+OF_STEP = ("batch_size", "remat", "tensor", "derives", "use_cache")
 kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
@@ -221,18 +221,13 @@ class KeptModels(dict[str, ScriptProcess]):
 
     def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
         """Return the answer of a process for other options of the step; None if there is none, or if it ended."""
-        answer = None
-        if (child := self.get(key)) is not None:
-            with child.output_on_failure():
-                answer = child.receive() if child.ask(options.to_json()) else None
+        if (child := self.get(key)) is None:
+            return None
+        with child.output_on_failure():
+            answer = child.receive() if child.ask(options.to_json()) else None
         if answer is None:
-            self.drop(key)
-        return answer
-
-    def drop(self, key: str) -> None:
-        """End a process, if there is one."""
-        if key in self:
             self.pop(key).stop()
+        return answer
 
 
 @contextlib.contextmanager

@@ -134,10 +134,9 @@ class StandIns:
         bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
         bound.apply_defaults()
         longest = getattr(tuner.oracle, "max_epochs", None)  # of Hyperband
-        if longest is not None:
-            bound.arguments["epochs"] = int(longest)
         trials = int(getattr(tuner.oracle, "max_trials", None) or 1)
         if longest is not None:  # max_epochs x log(max_epochs, factor)^2 epochs an iteration (KerasTuner's pages)
+            bound.arguments["epochs"] = int(longest)
             rounds = math.log(max(2, longest), getattr(tuner.oracle, "factor", 3)) ** 2
             trials = max(1, math.ceil(rounds * int(getattr(tuner.oracle, "hyperband_iterations", 1))))
         trials *= int(getattr(tuner, "executions_per_trial", None) or 1)
@@ -173,10 +172,8 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
     callbacks = arguments.get("callbacks") or ()
     listed = getattr(callbacks, "callbacks", callbacks)
     for callback in listed if isinstance(listed, (list, tuple)) else (listed,):
-        methods = (
-            getattr(vars(cls).get(name), "__code__", None) for cls in type(callback).__mro__ for name in vars(cls)
-        )
-        if any(code is not None and "stop_training" in code.co_names for code in methods):
+        codes = (getattr(one, "__code__", None) for cls in type(callback).__mro__ for one in vars(cls).values())
+        if any(code is not None and "stop_training" in code.co_names for code in codes):
             return type(callback).__name__
     return None
 
@@ -218,16 +215,13 @@ class UnknownMetric(float):
             chosen = "which is unknown: the last epoch was assumed to be the best"
             self.notes[place] = f"{place} chooses by a metric, {chosen}"
 
-    def __format__(self, spec: str) -> str:
-        return "unknown"
-
-    def __repr__(self) -> str:
+    def __repr__(self, spec: str = "") -> str:
         return "unknown"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return float, (float(self),)
 
-    __str__ = __repr__
+    __str__ = __format__ = __repr__
     __hash__ = float.__hash__
 
 

@@ -69,8 +69,11 @@ def find_both(traced: Any, mode: str) -> tuple[TracedStep, TracedStep, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_module, "trace_function", count)
         trace_step(traced.model, data, batch_size=TRACED, mode=mode, known=known)
-        derived = trace_step(traced.model, data, batch_size=WANTED, mode=mode, known=known)
-    return derived, trace_step(traced.model, data, batch_size=WANTED, mode=mode), len(calls)
+        derived = trace_step(traced.model, data, batch_size=WANTED, mode=mode, known=known, derives=True)
+        number = len(calls)
+        truth = trace_step(traced.model, data, batch_size=WANTED, mode=mode, known=known)
+        assert len(calls) == number + 1
+    return derived, truth, number
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])

@@ -270,6 +270,3 @@ def test_operands_of_a_reduction_and_of_its_result_are_read_twice() -> None:
     kernel = LayerKernel(first=0, reads={7: 8, 8: 4, 9: 2}, stages={7: 1, 8: 2, 9: 1 | 2})
 
     assert (kernel.bytes_read, kernel.bytes_reread, kernel.bytes_written) == (16, 2, 0)
-    assert kernel.bytes_of_largest == 0
-    kernel.is_softmax = True
-    assert kernel.bytes_of_largest == 2

@@ -54,12 +54,10 @@ class BatchSizes(NamedTuple):
     fixed: frozenset[Shape]
 
     def change(self, jaxpr: Any, shapes: Sequence[Shape]) -> Any:
-        """Return a jaxpr with arguments of some shapes.
+        """Return a jaxpr with arguments of some shapes; OtherWorkError if its work does not follow from shapes.
 
-        A model whose code asks for the batch size, and then does other work or fails, is not noticed.
-
-        Raises:
-            OtherWorkError: The work does not follow from shapes.
+        A model whose code asks for the batch size, and then does other work or fails, is not noticed: a size that
+        is asked for by name is traced.
         """
         pairs = zip(jaxpr.invars, shapes, strict=True)
         changed = {one: _Variable(one, shape) for one, shape in pairs if get_shape(one) != shape}
@@ -102,9 +100,8 @@ class BatchSizes(NamedTuple):
         for one in opened:
             sizes = zip(one.traced, whole, met, strict=False)
             fits = len(one.traced) == len(met) > 0
-            one.settle(
-                tuple(new if size == old else size for size, old, new in sizes) if fits else self._guess(one)
-            )
+            shape = tuple(new if size == old else size for size, old, new in sizes) if fits else self._guess(one)
+            one.settle(shape)
         return False
 
     def _find(self, equation: Equation, inputs: list[Any]) -> tuple[Mapping[str, Any], list[Shape]]:

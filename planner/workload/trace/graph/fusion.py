@@ -146,9 +146,7 @@ class _GrowingFusion(Fusion):
         if len(node.outputs) > 1:
             return True
         stored, again = self.graph.sizes[node.outputs[0]], sum(reads.values())
-        return len(reads) <= _MAX_OPERANDS and (
-            len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
-        )
+        return len(reads) <= _MAX_OPERANDS and len(users) * again <= again + (1 + len(users)) * stored
 
     def _joinable(self, node: Node, reads: dict[int, int], ready: int) -> int | None:
         """Return a kernel over the same elements that shares or produces a large operand."""
@@ -264,10 +262,8 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
     users, wide, narrow = graph.users(), list(graph.sizes), list(graph.sizes)
     for node in graph.nodes:
         for position, value in enumerate(node.outputs):
-            if (
-                node.name in SETS["kept_in_float32"]
-                and str(node.equation.outvars[position].aval.dtype) == "bfloat16"
-            ):
+            widens = node.name in SETS["kept_in_float32"]
+            if widens and str(node.equation.outvars[position].aval.dtype) == "bfloat16":
                 wide[value] *= 2
             readers = [graph.nodes[user] for user in users[value]] if node.role is Role.CONTRACTION else []
             if readers and all(reader.name == "convert_element_type" for reader in readers):

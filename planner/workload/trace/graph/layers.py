@@ -44,11 +44,6 @@ class LayerKernel:
         """Size of the operands of a reduction that are combined with its result, and so read twice [bytes]."""
         return sum(size for value, size in self.reads.items() if self.stages[value] == _BOTH)
 
-    @property
-    def bytes_of_largest(self) -> int:
-        """Bytes of the operands of a softmax, of which the largest values are found first; else 0 [bytes]."""
-        return self.bytes_reread if self.is_softmax else 0
-
 
 class LayerKernels(NamedTuple):
     """Kernels, and the kernel number of each node."""
@@ -313,11 +308,8 @@ def find_calls_between_products(graph: Graph) -> dict[int, int]:
         unrolled = any(count > 2 for weight, count in Counter(used).items() if weight is not None)
         if len(products) < 2 or unrolled:
             continue
-        inside = [
-            index
-            for index in range(products[0], products[-1] + 1)
-            if graph.nodes[index].phase == phase and f"{owners[index]}/".startswith(f"{owner}/")
-        ]
+        span = range(products[0], products[-1] + 1)
+        inside = [i for i in span if graph.nodes[i].phase == phase and f"{owners[i]}/".startswith(f"{owner}/")]
         nodes = [graph.nodes[index] for index in inside]
         ends = [graph.nodes[index] for index in products]
         made = spread_bits(nodes, {value: 1 for node in ends for value in node.outputs})

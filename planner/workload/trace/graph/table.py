@@ -56,7 +56,7 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         row["layer_bytes_read"] += layer.bytes_read
         row["layer_bytes_written"] += layer.bytes_written
         row["layer_bytes_reread"] += layer.bytes_reread
-        row["layer_bytes_max"] += layer.bytes_of_largest
+        row["layer_bytes_max"] += layer.bytes_reread if layer.is_softmax else 0
     for key in [key for key in rows if moved[key] == 0 and heaviest[key[0]] != key]:
         nodes[heaviest[key[0]]] += nodes.pop(key)
     weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)

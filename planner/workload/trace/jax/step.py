@@ -90,20 +90,22 @@ def trace_step(
     mode: Mode = "train",
     placement: Placement | None = None,
     known: KnownSteps | None = None,
+    derives: bool = False,
 ) -> TracedStep:
     """Trace one step of a model on JAX, its optimizer and metrics built, whose variables may be abstract.
 
     `data`: one sample as `train_step` gets it, such as (x, y); for inference, of x. `known`: steps of the same
-    model that were traced before, to which this one is added.
+    model that were traced before, to which this one is added, and from which it may be derived if `derives`.
     """
     known, train = {} if known is None else known, mode == "train"
     trained, input_bytes = range(len(model.trainable_variables)), compute_batch_bytes(data, batch_size)
     how: dict[str, Any] = {"train": train, "trained": trained, "input_bytes": input_bytes}
     with _quick_tracing(), name_recurrent_layers(model):
-        if (batch_size, mode) not in known:
-            traced = _trace(model, data, batch_size=batch_size, mode=mode, known=known)
-            known[batch_size, mode] = traced, traced.tabulate(model, **how)
-        traced, step = known[batch_size, mode]
+        key = batch_size, mode, derives and (batch_size, mode, False) not in known
+        if key not in known:
+            traced = _trace(model, data, batch_size=batch_size, mode=mode, known=known if key[-1] else {})
+            known[key] = traced, traced.tabulate(model, **how)
+        traced, step = known[key]
         if placement is None or not placement.divided:
             return step
         closed = divide_as_placed(traced.closed, model, placement, mode=mode)
@@ -120,11 +122,11 @@ def trace_step(
 
 
 def _trace(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, known: KnownSteps) -> TracedFunction:
-    """Trace a step, or derive it from one that was traced at a multiple of the batch size."""
+    """Derive a step from a known one at a multiple of the batch size, or trace it."""
     function, state, batch = prepare_step(model, data, batch_size=batch_size, mode=mode)
     shapes = [one.shape for one in jax.tree.leaves((state, batch))]
     fixed = frozenset(shapes[: sum(map(len, state))])
-    for (size, of), (traced, _) in known.items():
+    for (size, of, _), (traced, _) in known.items():
         if of == mode and size % batch_size == 0 and batch_size > 1:  # dimensions of one are broadcast
             with contextlib.suppress(OtherWorkError):
                 jaxpr = BatchSizes(size, batch_size, fixed).change(traced.closed.jaxpr, shapes)
@@ -174,7 +176,8 @@ def trace_function(function: Callable[..., Any], args: Any, options: Any, *, fix
     return TracedFunction(closed, results, calls, tuple(recomputing))
 
 
-KnownSteps = dict[tuple[int, str], tuple[TracedFunction, TracedStep]]  # by batch size and mode
+# by batch size, mode, and whether they were derived where they could be
+KnownSteps = dict[tuple[int, str, bool], tuple[TracedFunction, TracedStep]]
 
 
 def prepare_step(
@@ -210,8 +213,7 @@ def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, plat
 def _quick_tracing() -> Iterator[None]:
     """Trace without garbage collection and without a stack trace per equation, which is 20 % faster."""
     collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
-    if collecting:
-        gc.disable()
+    gc.disable()
     jax.config.update("jax_traceback_in_locations_limit", 0)
     try:
         with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
