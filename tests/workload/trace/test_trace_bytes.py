@@ -270,3 +270,17 @@ def test_operands_of_a_reduction_and_of_its_result_are_read_twice() -> None:
     kernel = LayerKernel(first=0, reads={7: 8, 8: 4, 9: 2}, stages={7: 1, 8: 2, 9: 1 | 2})
 
     assert (kernel.bytes_read, kernel.bytes_reread, kernel.bytes_written) == (16, 2, 0)
+
+
+@pytest.mark.parametrize(("activation", "is_softmax"), [("softmax", True), ("relu", False)])
+def test_a_softmax_finds_the_largest_values_first(trace: Trace, activation: str, is_softmax: bool) -> None:
+    """They are of the operand that it reads twice."""
+
+    def build() -> Any:
+        import keras
+
+        return keras.Sequential([keras.Input((64,)), keras.layers.Activation(activation)])
+
+    found = [op for op in trace(build, mode="infer").step.ops if op.layer_bytes_max > 0]
+    assert bool(found) == is_softmax
+    assert all(op.layer_bytes_max == op.layer_bytes_reread for op in found)
