@@ -217,10 +217,12 @@ def test_keras_on_pytorch_has_rates_of_its_own_and_composes_normalization() -> N
 
 
 def test_the_host_of_keras_on_pytorch_was_measured_for_training_alone() -> None:
-    """A dispatch takes as long in both modes; a step takes what it did alone and PyTorch's loop."""
+    """A step takes what it did alone and PyTorch's loop; a call has the ratio of all hosts."""
     hosts = Predictor.load().coefficients.hosts
     train, infer, alone = (hosts[name] for name in ("keras torch", "keras torch infer", "pytorch keras"))
+    ratio = hosts["tensorflow2 keras infer"].dispatch_s / hosts["tensorflow2 keras"].dispatch_s
 
-    assert train.dispatch_s == infer.dispatch_s == alone.dispatch_s
+    assert train.dispatch_s == alone.dispatch_s
+    assert infer.dispatch_s == pytest.approx(ratio * alone.dispatch_s, rel=1e-4)
     assert train.fixed_s == pytest.approx(alone.fixed_s + hosts["eager"].fixed_s)
     assert infer.fixed_s == hosts["eager infer"].fixed_s

@@ -215,13 +215,16 @@ class UnknownMetric(float):
             chosen = "which is unknown: the last epoch was assumed to be the best"
             self.notes[place] = f"{place} chooses by a metric, {chosen}"
 
-    def __repr__(self, spec: str = "") -> str:
+    def __format__(self, spec: str) -> str:
+        return "unknown"
+
+    def __repr__(self) -> str:
         return "unknown"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return float, (float(self),)
 
-    __str__ = __format__ = __repr__
+    __str__ = __repr__
     __hash__ = float.__hash__
 
 

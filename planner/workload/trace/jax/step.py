@@ -213,7 +213,8 @@ def export_step(model: Any, data: SpecTree, *, batch_size: int, mode: Mode, plat
 def _quick_tracing() -> Iterator[None]:
     """Trace without garbage collection and without a stack trace per equation, which is 20 % faster."""
     collecting, frames = gc.isenabled(), jax.config.jax_traceback_in_locations_limit
-    gc.disable()
+    if collecting:
+        gc.disable()
     jax.config.update("jax_traceback_in_locations_limit", 0)
     try:
         with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
