@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuplan.predict.coefficients import FittedCoefficients, era_sign, field_names
+from gpuplan.predict.run_config import append_mode
 
 from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, CoefficientGroup, name_spread_class
 
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 INFER_SPREAD_LOG = {(group.name, name): spread for group in GROUPS for name, spread in group.infer_log.items()}
-INFER = " infer"  # ending of members that are inference
+INFER = append_mode("", "infer")  # ending of members that are inference
 MEANS = len(RANGES) + len(ERA_SPREAD_LOG)  # columns before those of `INFER_SPREAD_LOG`
 
 
@@ -203,7 +204,7 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
 def _list_relatives(group: CoefficientGroup, members: Sequence[str]) -> list[str]:
     """Return the stacks and hosts without cases that lie around others, whose coefficients they take."""
     trained = [one for one in members if not one.endswith(INFER)]
-    found = {*group.parents, *(f"{one}{INFER}" for one in trained)} if group.tied_log else set()
+    found = {*group.parents, *(append_mode(one, "infer") for one in trained)} if group.tied_log else set()
     return sorted(found - {*members})
 
 

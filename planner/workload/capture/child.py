@@ -53,7 +53,7 @@ def main(folder: str) -> NoReturn:
     parent.finish(**answer)
 
 
-# What Keras on JAX imports and most models do not use: half of the time of its import.
+# Modules that Keras imports on JAX and most models do not use: half of the time of its import.
 _SELDOM_USED = (
     *("IPython", "h5py", "pandas", "requests", "rich", "rich.console", "rich.markup", "rich.table"),
     *("scipy.sparse", "scipy.sparse.linalg", "jax.experimental.pallas.ops.tpu.splash_attention"),
