@@ -13,7 +13,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.executed_ops import Execution, find_measured_execution
 from gpuplan.predict.kernel_table import KernelTable
-from gpuplan.predict.library_kernels import is_by_xla
+from gpuplan.predict.library_kernels import is_fused_by_chip
 from gpuplan.predict.measured_run import TracedRun, build_fit_sample, build_traced_run, load_measured_workload
 from gpuplan.predict.measurements import OWN, Measurement, load_published_measurements, read_measurements
 from gpuplan.predict.step_time import NoPrediction
@@ -72,7 +72,9 @@ def trace_runs(
     workloads = trace_workloads(missing, progress=progress)
     chips = load_catalog().accelerators
     return known | {
-        build_run_key(m): build_traced_run(m, workloads[_key(m)], chips[m.accelerator] if is_by_xla(m) else None)
+        build_run_key(m): build_traced_run(
+            m, workloads[_key(m)], chips[m.accelerator] if is_fused_by_chip(m) else None
+        )
         for m in missing
     }
 

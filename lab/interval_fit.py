@@ -12,7 +12,8 @@ from gpuplan.predict.intervals import FEATURES, IntervalModel
 from .quantiles import compute_nested_log_bounds
 
 RIDGES = (0.02, 0.005, 0.08)  # weights of the squared slopes beside the mean loss of a residual, to choose from
-OPTIONAL = ("depthwise", "before Pascal", "software age", "step size", "unmeasured stack")  # to choose from
+# features to choose from
+OPTIONAL = ("depthwise", "compiled inference", "before Pascal", "software age", "step size", "unmeasured stack")
 NEWTON_STEPS, NEWTON_END = 30, 1e-6
 LEAST_LOG = 0.01  # smallest absolute residual that counts: the noise of repeated measurements is 1 %
 

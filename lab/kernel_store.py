@@ -17,7 +17,13 @@ from typing import Any
 from gpuplan.files import write_atomically
 from gpuplan.predict.executed_ops import list_array_sweeps
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel
-from gpuplan.predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms, is_by_xla
+from gpuplan.predict.library_kernels import (
+    find_cudnn_layers,
+    find_unfused_parts,
+    has_persistent_norms,
+    is_by_inductor,
+    is_fused_by_chip,
+)
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import Measurement
 
@@ -29,11 +35,12 @@ def build_run_key(m: Measurement) -> str:
     """Return the key of a measured run: runs with equal keys have equal kernels."""
     policy = "float32" if m.precision == "tf32" else m.precision
     apart = [f"{part} apart" for part in sorted(find_unfused_parts(m))]
-    how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
+    compiler = "inductor" if is_by_inductor(m) else "xla" if m.compiled else "kernels"
+    how = " ".join([compiler, *apart, *sorted(find_cudnn_layers(m))])
     passes = m.accumulation or 1
     cores = m.device.cores_per_chip if m.device else 1
     where = f" on {cores} cores" if cores > 1 else ""
-    where += f" on {m.accelerator}" if is_by_xla(m) else ""  # what XLA fuses depends on the chip
+    where += f" on {m.accelerator}" if is_fused_by_chip(m) else ""
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     persistent = " persistent" if has_persistent_norms(m) else ""
     fused = " flash" if m.has_fused_attention else ""

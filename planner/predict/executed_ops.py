@@ -16,6 +16,7 @@ from .launches import Launching, UnfusedPart
 from .library_kernels import (
     AMPERE,
     CPU_RATES,
+    VOLTA,
     find_attention_kernel,
     find_converted_dtypes,
     find_cudnn_layers,
@@ -26,6 +27,7 @@ from .library_kernels import (
     find_xla_converted_dtypes,
     has_persistent_norms,
     has_row_kernels,
+    is_by_inductor,
     is_by_xla,
     is_nvidia_since,
 )
@@ -212,6 +214,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     compiled = workload.compiled
     # XLA compiles each primitive where nothing else is compiled.
     by_xla = workload.backend == "jax" and is_nvidia_since(accelerator, 0.0)
+    by_torch = workload.backend == "torch"
     by_tensorflow = not compiled and workload.backend == "tensorflow"
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
     # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
@@ -221,15 +224,16 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         compiled=compiled,
         cudnn_layers=layers & workload.looped_layers,
         unfused=frozenset() if compiled else COMPOSED_CALLS.get(workload.backend, frozenset()),
-        converted=frozenset() if workload.backend == "torch" else converted,
+        converted=frozenset() if by_torch else converted,
         cores=accelerator.cores_per_chip,
         fused_attention=choose_attention(workload, accelerator).fused,
-        attention_kernel="warp" if workload.backend == "torch" else "warpgroup",
-        row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
+        attention_kernel="warp" if by_torch else "warpgroup",
+        row_kernels=compiled and is_nvidia_since(accelerator, VOLTA if by_torch else AMPERE),
+        inductor=compiled and by_torch and accelerator.kind != "tpu",
         xla_samples=workload.batch_size if by_xla else 0,
         filter_arrays=count_updated_arrays(workload) if by_xla and compiled else 0.0,
         fast_groups=find_keras_fast_groups(accelerator),
-        torch_samples=workload.batch_size if workload.backend == "torch" and not compiled else 0,
+        torch_samples=workload.batch_size if by_torch and not compiled else 0,
         cpu_backend=workload.backend if accelerator.kind == "cpu" else "",
         tensorflow_samples=workload.batch_size if by_tensorflow and is_nvidia_since(accelerator, 0.0) else 0,
     )
@@ -246,6 +250,7 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         attention_kernel=find_attention_kernel(m),
         persistent_norms=has_persistent_norms(m),
         row_kernels=accelerator is not None and has_row_kernels(m, accelerator),
+        inductor=is_by_inductor(m),
         xla_samples=m.batch_size if m.framework == "jax" and is_by_xla(m) else 0,
         torch_samples=m.batch_size if (m.framework, m.stack, m.compiled) == ("pytorch", "keras", False) else 0,
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",

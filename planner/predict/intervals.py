@@ -53,6 +53,7 @@ FEATURES = (
     "waiting",
     "inference",
     "compiled",
+    "compiled inference",
     "unmeasured chip",
     "unmeasured stack",
     "before Pascal",
@@ -104,6 +105,7 @@ def compute_features(
     found["waiting"] = breakdown.waiting
     found["inference"] = float(mode == "infer")
     found["compiled"] = float(compiled)
+    found["compiled inference"] = found["inference"] * found["compiled"]
     found["unmeasured chip"] = float(not is_chip_measured)
     found["unmeasured stack"] = float(not is_stack_measured)
     found["before Pascal"] = float(chip_year < PASCAL_YEAR)

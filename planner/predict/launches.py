@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Literal
@@ -207,6 +207,24 @@ def has_xla_convolutions(ops: Sequence[Op]) -> bool:
     return unusual or bool(find_transposed_layers(convolutions))
 
 
+def find_dense_outputs(ops: Iterable[Op]) -> dict[str, int]:
+    """Return the elements of the outputs of dense products forward, by layer [-]."""
+    products = (op for op in ops if op.kind is OpKind.DOT and op.phase == "forward" and op.batch == 1)
+    # Keras names the product of an `EinsumDense` after its equation, too.
+    return {op.layer.rpartition("/")[0] if "->" in op.layer else op.layer: op.m * op.n for op in products}
+
+
+def _is_bias(members: list[Op], outputs: Mapping[str, int]) -> bool:
+    """Return whether a kernel only adds the bias of a dense product, which TorchInductor leaves to the product.
+
+    Its pass over a graph turns `mm` and `add` into `addmm` (torch/_inductor/fx_passes/post_grad.py), but not where
+    an activation follows.
+    """
+    only = members[0]
+    alone = len(members) == 1 and only.name == "add" and only.phase == "forward"
+    return alone and only.flops == outputs.get(only.layer)
+
+
 GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
 
 
@@ -298,7 +316,8 @@ class Launching(Frozen):
     # time; in `softmax`, where finding the largest values is a kernel of its own
     unfused: Collection[UnfusedPart] = frozenset()
     persistent_norms: bool = False  # whether kernels of batch normalization read each operand once
-    row_kernels: bool = False  # whether XLA keeps rows on the chip that it reduces and then works on
+    row_kernels: bool = False  # whether rows stay on the chip that are reduced and then worked on
+    inductor: bool = False  # whether TorchInductor compiles, not XLA
     xla_samples: int = 0  # samples of a step whose convolutions XLA gives to cuDNN, as for JAX; 0 for others [-]
     filter_arrays: float = 0.0  # arrays of each filter that XLA updates: the filter and the optimizer's [-]
     torch_samples: int = 0  # samples of a step of Keras on PyTorch, see `iter_token_softmax`; 0 for others [-]
@@ -350,7 +369,10 @@ class Launching(Frozen):
         if self.torch_samples:
             yield from self._iter_losses(ops)
         apart = "softmax" in self.unfused
+        outputs = find_dense_outputs(ops) if self.inductor else {}
         for members in self._group(others):
+            if outputs and _is_bias(members, outputs):
+                continue
             kernel = self._describe_group(members)
             yield kernel, members
             if apart and any(op.layer_bytes_max for op in members):
@@ -374,7 +396,7 @@ class Launching(Frozen):
         compiled, by_rows = self.compiled, self.compiled and self.row_kernels
         for op in ops:
             group = op.fused_group if compiled else op.layer_group
-            if by_rows and op.row_group >= 0:
+            if by_rows and op.row_group >= 0 and (self.inductor or not op.row_norm):
                 group = op.row_group
             if group in groups:
                 groups[group].append(op)
@@ -386,7 +408,8 @@ class Launching(Frozen):
         """Return the bytes that an operation moves as part of a kernel [bytes]."""
         if self.compiled:
             moved = op.fused_bytes_read + op.fused_bytes_written
-            return moved - op.fused_bytes_reread if self.row_kernels else moved
+            joins = self.row_kernels and (self.inductor or not op.row_norm)
+            return moved - op.fused_bytes_reread if joins else moved
         moved = op.layer_bytes_read + op.layer_bytes_written
         if once:
             return moved - op.layer_bytes_reread

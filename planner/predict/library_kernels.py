@@ -168,12 +168,25 @@ def is_by_xla(m: Measurement) -> bool:
     return m.compiled and m.is_on_gpu and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
 
 
-def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:
-    """Return True for steps of XLA that reduces rows and works on them in one kernel, as it does for Keras 3.
+def is_by_inductor(m: Measurement) -> bool:
+    """Return True for runs that TorchInductor compiled."""
+    return m.compiled and m.framework == "pytorch"
 
-    Its Triton kernels need compute capability 8.0. Programs that XLA 0.10 compiled for a V100 have three kernels
-    for a softmax, for an A100 one (`planner/workload/trace/graph/fusion.py`).
+
+def is_fused_by_chip(m: Measurement) -> bool:
+    """Return True for runs whose compiler fuses operations otherwise on some chips: see `has_row_kernels`."""
+    return is_by_xla(m) or is_by_inductor(m)
+
+
+def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:
+    """Return True for runs of XLA and TorchInductor that reduce rows and work on them in one kernel of Triton.
+
+    XLA does so since Keras 3. Its Triton kernels need compute capability 8.0: programs that XLA 0.10 compiled for
+    a V100 have three kernels for a softmax, for an A100 one (`planner/workload/trace/graph/fusion.py`).
+    TorchInductor's need 7.0 (torch/_inductor/config.py, `triton.persistent_reductions`).
     """
+    if is_by_inductor(m):
+        return is_nvidia_since(accelerator, VOLTA)
     return is_by_xla(m) and is_nvidia_since(accelerator, AMPERE)
 
 

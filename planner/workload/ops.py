@@ -101,6 +101,8 @@ class Op:
     layer_group: int = -1
     fused_group: int = -1
     row_group: int = -1  # the `fused_group` that it joins where rows stay on the chip; -1 if it joins none
+    # whether it joins as part of a layer normalization, which TorchInductor keeps on the chip and XLA reads twice
+    row_norm: bool = False
     # reductions over more rows than one kernel of XLA for GPUs takes, see `LONGEST_COLUMN` [-]
     column_sums: int = 0
     variant: str = ""  # variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient)

@@ -1,4 +1,4 @@
-"""Softmax in one kernel, where XLA keeps rows on the chip, and in three."""
+"""Softmax and layer normalization in one kernel, where rows stay on the chip, and in several; biases."""
 
 from __future__ import annotations
 
@@ -72,6 +72,37 @@ def test_tensorflow_finds_the_largest_in_a_kernel_of_its_own(backend: str, array
 
 
 @cache
+def norm_between_products() -> Workload:
+    """Trace a product with a bias, layer normalization, and a product with a bias and ReLU, in inference."""
+    import keras
+
+    inputs = keras.Input((1024,))
+    hidden = keras.layers.LayerNormalization()(keras.layers.Dense(1024)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1024, activation="relu")(hidden))
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=ROWS, mode="infer"))
+
+
+@pytest.mark.parametrize(
+    ("backend", "compiled", "arrays"),
+    [
+        ("jax", True, [1, 2, 1, 2]),  # the bias with the mean, the variance, the result; bias and ReLU
+        ("torch", True, [2, 2]),  # all of the normalization, and bias and ReLU: `addmm` adds the first bias
+        ("torch", False, [2, 3, 2]),  # bias, normalization, bias and ReLU: each layer call
+    ],
+)
+def test_inductor_normalizes_rows_in_one_kernel_and_leaves_biases_to_products(
+    backend: str, *, compiled: bool, arrays: list[int]
+) -> None:
+    """By hand, in arrays of rows x columns read and written by the kernels that are no products."""
+    versions = {"keras": "3.15.1", "jax": "0.10", backend: "2.13"}
+    workload = replace(norm_between_products(), versions=versions, compiled=compiled)
+    kernels = find_keras_execution(workload, CHIPS["A100-40GB"]).build_kernels(workload.ops)
+
+    streams = [kernel.bytes_moved / (4 * ROWS * 1024) for kernel in kernels if kernel.category == "stream"]
+    assert sorted(streams) == pytest.approx(sorted(arrays), rel=0.01)
+
+
+@cache
 def attention(precision: str) -> Workload:
     """Trace training of an attention layer whose scores are stored."""
     import keras
@@ -102,13 +133,15 @@ def test_training_in_16_bits_spares_the_first_reading_only(
 
 
 def test_published_steps_are_priced_by_their_software_and_chip() -> None:
-    """Clusters of TensorFlow before Keras 3, PyTorch and chips before Ampere have no such kernels."""
+    """Clusters of TensorFlow before Keras 3 and XLA before Ampere have no such kernels; TorchInductor has."""
     xla = next(m for m in load_published_measurements() if m.framework == "jax")
     new = replace(xla, year=2025.0)
     assert has_row_kernels(new, CHIPS["A100-40GB"])
-    others = ({"year": 2021.0}, {"framework": "pytorch"}, {"compiled": False})
+    others = ({"year": 2021.0}, {"compiled": False})
     assert not any(has_row_kernels(replace(new, **changed), CHIPS["A100-40GB"]) for changed in others)
     assert not has_row_kernels(new, CHIPS["V100-16GB"])
+    inductor = replace(new, framework="pytorch")
+    assert [has_row_kernels(inductor, CHIPS[name]) for name in ("V100-16GB", "P100-PCIe")] == [True, False]
 
 
 def test_steps_of_a_file_use_the_kernels_of_their_chip() -> None:
@@ -151,10 +184,10 @@ def test_reductions_of_softmax_cost_the_host_no_call(backend: str, apart: int) -
     ("name", "compiled", "backend", "expected"),
     [
         ("A100-40GB", True, "jax", True), ("A100-40GB", False, "jax", False), ("V100-16GB", True, "jax", False),
-        ("A100-40GB", True, "torch", False), ("A100-40GB", True, "tensorflow", True),
+        ("V100-16GB", True, "torch", True), ("A100-40GB", True, "tensorflow", True),
     ],
 )  # fmt: skip
-def test_rows_stay_on_the_chip_where_xla_compiles_for_ampere(
+def test_rows_stay_on_the_chip_where_triton_reduces_them(
     name: str, compiled: bool, backend: str, expected: bool
 ) -> None:
     versions = {"keras": "3.13.0", "jax": "0.8.0", **({} if backend == "jax" else {backend: "2.0"})}

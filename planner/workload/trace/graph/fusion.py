@@ -175,8 +175,8 @@ _HALF_BYTES = 2
 _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
 
 
-def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]:
-    """Return, by number, the first kernel of rows that one of XLA joins, and what it need not read [-, bytes].
+def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int, bool]]:
+    """Return, by number, the first kernel of rows that one joins, the bytes spared, and whether for a norm.
 
     It joins one over the same elements if it reads a row reduction of it, and a whole operand that that one read.
     """
@@ -184,9 +184,8 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
     def continues(first: int, nodes: list[Node]) -> bool:
         """Return whether nodes continue a kernel of rows: over its elements, and in the same pass."""
         root = graph.nodes[fusion.kernels[first].root]
-        normalizes = any(node.composed == _COMPOSED and node.phase == "forward" for node in nodes)
         alike = all((node.phase, node.count) == (root.phase, root.count) for node in nodes if not node.scalar)
-        return alike and not normalizes and max(node.work for node in nodes) == fusion.kernels[first].work
+        return alike and max(node.work for node in nodes) == fusion.kernels[first].work
 
     trains = any(node.phase == "backward" for node in graph.nodes)
     members: dict[int, list[Node]] = {}
@@ -195,7 +194,7 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
             members.setdefault(number, []).append(node)
     first_of: dict[int, int] = {}  # first kernel of rows, by result of a reduction of them
     operands: dict[int, set[int]] = {}  # read by the kernels of rows, by the first of them
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[int, int, bool]] = {}
     for number, kernel in enumerate(fusion.kernels):
         nodes = members.get(number, [])
         whole = {value for value, size in kernel.reads.items() if size >= kernel.work}
@@ -205,7 +204,8 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int]]
         shared = whole & operands.get(first, set())
         half = all(graph.sizes[value] <= _HALF_BYTES * kernel.work for value in shared)
         if shared and not (half and trains and not reduced):
-            found[number] = first, sum(kernel.reads[value] for value in shared)
+            of_norm = any(node.composed == _COMPOSED and node.phase == "forward" for node in nodes)
+            found[number] = first, sum(kernel.reads[value] for value in shared), of_norm
         elif not shared:
             first = number
         operands.setdefault(first, set()).update(whole)

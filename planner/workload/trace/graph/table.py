@@ -41,7 +41,8 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
     for called, fused in nodes:
         row = rows[called, fused] = {**_EMPTY, "layer_group": called}
         row["fused_group"] = fusion.groups[fused] if fused >= 0 else -1
-        row["row_group"] = fusion.groups[joined[fused][0]] if fused in joined else -1
+        first, _, row["row_norm"] = joined.get(fused, (-1, 0, False))
+        row["row_group"] = fusion.groups[first] if first >= 0 else -1
     for number, kernel in enumerate(fusion.kernels):
         row = rows[keys[kernel.root]]
         row["fused_bytes_read"] += sum(kernel.reads.values())
