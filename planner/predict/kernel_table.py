@@ -211,6 +211,11 @@ FastGroups = Literal["all", "32", "powers of two"]
 FAST_GROUPS = 32
 
 
+def is_grouped(kernel: Kernel) -> bool:
+    """Return True for a grouped convolution of 16-bit operands."""
+    return kernel.batch > 1 and kernel.category in CONVOLUTIONS and kernel.dtype in SIXTEEN_BIT
+
+
 def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
     """Return True for a grouped convolution by `conv2d_grouped_direct_kernel` of cuDNN or its backward passes.
 
@@ -225,8 +230,7 @@ def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
         kernel: Any kernel; ``n`` of a convolution is the number of channels of a group in each of its passes.
         fast: Which groups have kernels on tensor units.
     """
-    grouped = kernel.batch > 1 and kernel.category in CONVOLUTIONS and kernel.dtype in SIXTEEN_BIT
-    if fast == "all" or not grouped:
+    if fast == "all" or not is_grouped(kernel):
         return False
     if fast == "32":
         return kernel.batch != FAST_GROUPS

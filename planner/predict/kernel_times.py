@@ -122,7 +122,8 @@ def _compute_on_units_s(inputs: _Inputs, columns: Any, *, xp: Any) -> tuple[Any,
     import numpy as np
 
     contractions = inputs.table.contractions
-    own = inputs.select(np.concatenate([np.arange(contractions), columns]))
+    rows = np.concatenate([np.arange(contractions), columns]) if len(columns) else slice(contractions)
+    own = inputs.select(rows)
     scalar = np.arange(contractions + len(columns)) >= contractions
     peak = xp.where(scalar, own.chip.vector_flop_per_s, own.chip.peak_flop_per_s)
     chip = replace(own.chip, tensor=own.chip.tensor & ~scalar, peak_flop_per_s=peak)

@@ -200,13 +200,6 @@ def find_transposed_layers(ops: Iterable[Op]) -> frozenset[str]:
     return frozenset(op.layer for op in ops if op.phase == "forward" and op.variant == "dgrad")
 
 
-def has_xla_convolutions(ops: Sequence[Op]) -> bool:
-    """Return True if XLA gives any convolution to cuDNN otherwise than it is described."""
-    convolutions = [op for op in ops if op.kind is OpKind.CONV]
-    unusual = any(len(op.kernel) == 3 or max(op.dilation, default=1) > 1 for op in convolutions)
-    return unusual or bool(find_transposed_layers(convolutions))
-
-
 def find_dense_outputs(ops: Iterable[Op]) -> dict[str, int]:
     """Return the elements of the outputs of dense products forward, by layer [-]."""
     products = (op for op in ops if op.kind is OpKind.DOT and op.phase == "forward" and op.batch == 1)
@@ -228,24 +221,29 @@ def _is_bias(members: list[Op], outputs: Mapping[str, int]) -> bool:
 GATHERED = 64  # samples from which each step of a k loop reads neighbours in memory
 
 
-def _iter_xla_convolutions(op: Op, *, transposed: bool, samples: int, filter_arrays: float) -> Iterator[Kernel]:
-    """Yield the kernels of a convolution as XLA gives it to cuDNN, and copies of the filter that it updates.
+def _describe_xla_convolution(op: Op, *, transposed: bool, samples: int) -> Kernel:
+    """Return the kernel of a convolution as XLA gives it to cuDNN.
 
     XLA does not recognize the filter's gradient of a transposed or a dilated convolution: cuDNN gets a convolution
     forward whose window is the whole map, with the zeros between strides, and whose channels are the samples. It
     does not split the sum, and gathers several positions in each step of it if the samples are few: on an H200, 32
     elements took 0.12 to 0.24 us with 8 to 32 samples in three networks, and no time of their own with 128
     (profiles/measured/nvidia-h200-jax.json). Three-dimensional arrays have channels first, and are converted.
-
-    Keras has a filter's output channels last, cuDNN first: its update is transposed, and cannot take the place of
-    its operands. In steps that JAX 0.10 compiled for an H200, each of the arrays in float32 is copied.
     """
     kernel = _describe_contraction(op)
     if samples < GATHERED and op.variant == "wgrad" and (transposed or max(op.dilation, default=1) > 1):
         # Zeros are waited for, but not multiplied: `flops` has none.
         zeros = math.prod(op.stride) if transposed else 1
         kernel = kernel._replace(k=op.k * zeros, winograd=False, serial=True)
-    yield kernel
+    return kernel
+
+
+def _iter_xla_copies(op: Op, *, filter_arrays: float) -> Iterator[Kernel]:
+    """Yield the copies that XLA makes for a convolution: of three-dimensional arrays, and of what updates write.
+
+    Keras has a filter's output channels last, cuDNN first: its update is transposed, and cannot take the place of
+    its operands. In steps that JAX 0.10 compiled for an H200, each of the arrays in float32 is copied.
+    """
     if len(op.kernel) == 3:
         yield Kernel("stream", op.dtype, 0.0, 2.0 * (op.bytes_read + op.bytes_written), count=float(op.count))
     if op.variant == "wgrad" and filter_arrays:
@@ -354,14 +352,9 @@ class Launching(Frozen):
             if op.kind not in PRODUCTS:
                 others.append(op)
             elif self.xla_samples and op.kind is OpKind.CONV:
-                first, *added = _iter_xla_convolutions(
-                    op,
-                    transposed=op.layer in transposed,
-                    samples=self.xla_samples,
-                    filter_arrays=self.filter_arrays,
-                )
-                yield first, [op]
-                yield from ((kernel, []) for kernel in added)
+                turned = op.layer in transposed
+                yield _describe_xla_convolution(op, transposed=turned, samples=self.xla_samples), [op]
+                yield from ((kernel, []) for kernel in _iter_xla_copies(op, filter_arrays=self.filter_arrays))
             elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:

@@ -16,8 +16,7 @@ from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
 from .keras_defaults import find_execution_precision, list_execution_notes, select_executed_workload
-from .kernel_table import Kernel, KernelTable
-from .launches import has_xla_convolutions
+from .kernel_table import Kernel, KernelTable, is_grouped
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
     ModelledStep,
@@ -63,8 +62,6 @@ class Predictor:
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
         given = execution.of_kernels
-        if given.xla_samples and not self._keep("converted", ops, compute=lambda: has_xla_convolutions(ops)):
-            given = replace(given, xla_samples=0)
         return self._keep("kernels", ops, by=(given,), compute=lambda: given.build_kernels(ops))
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
@@ -73,7 +70,9 @@ class Predictor:
         ops = execution.select_ops(workload)
 
         def compute() -> KernelTable:
-            kernels, by = self._build_kernels(ops, execution), (execution.fast_groups, execution.cpu_backend)
+            kernels = self._build_kernels(ops, execution)
+            grouped = self._keep("grouped", kernels, compute=lambda: any(map(is_grouped, kernels)))
+            by = (execution.fast_groups if grouped else "all", execution.cpu_backend)
             rows = self._keep("rows", kernels, by=by, compute=lambda: execution.build_table(kernels))
             table = rows.lay_out(execution.converted, execution.attention_kernel)
             return self._keep("equal tables", by=table.contents, compute=lambda: table)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.executed_ops import find_keras_execution
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
@@ -42,6 +43,24 @@ def test_published_steps_are_looked_up_by_their_work(workload: Workload) -> None
     assert step(workload, "K80", look_up=True).time_s.mid == pytest.approx(15.4e-3, rel=0.02)
     assert sum(t4.parts_s.values()) == pytest.approx(t4.time_s.mid)
     assert Predictor.load().step_time(workload, load_catalog().accelerators["T4"]) == t4
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_each_chip_has_the_kernels_of_its_own_execution(precision: str, backend: str, *, compiled: bool) -> None:
+    """What is computed once for several chips is what each would have alone: as the fit counts it."""
+    options = WorkloadOptions(batch_size=64, precision=precision, compiled=compiled)
+    model = "vision_resnet.py:resnext50_32x4d?image_size=64"
+    workload = load_workload(model, options=options, base=MODELS)
+    versions = {"keras": "3.15.1", "jax": "0.10", **({} if backend == "jax" else {backend: "2.13"})}
+    workload, predictor = replace(workload, versions=versions), Predictor.load()
+
+    for accelerator in load_catalog().accelerators.values():
+        execution = find_keras_execution(workload, accelerator)
+        kernels = execution.build_kernels(execution.select_ops(workload))
+        alone = execution.build_table(kernels)
+        assert predictor.kernel_table(workload, accelerator).contents == alone.contents, accelerator.name
 
 
 def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
