@@ -16,6 +16,7 @@ LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 ALIGNED = 8  # elements of 16 bits in 16 bytes
+FIRST_AHEAD = (3, 14)  # version of Keras: see `copies_ahead`
 
 
 class AttentionChoice(NamedTuple):
@@ -165,6 +166,19 @@ def list_execution_notes(workload: Workload, accelerator: Accelerator) -> tuple[
         describe_unaligned_products(workload, accelerator),
         choose_attention(workload, accelerator).note,
     )
+
+
+def copies_ahead(workload: Workload, accelerator: Accelerator) -> bool:
+    """Return whether `fit()` copies a batch to the device while that computes with the one before.
+
+    It does on JAX since Keras 3.14, on all but CPUs: each copy begins a step ahead
+    (github.com/keras-team/keras/pull/22353), steps are dispatched without waiting for their results, and callbacks
+    run in a thread (github.com/keras-team/keras/pull/20284). No step of it was measured; published steps of Keras
+    are of TensorFlow and older, where the copy and the device's time add up. `predict()` waits for its results.
+    """
+    version = tuple(map(int, workload.versions["keras"].split(".")[:2]))
+    runs_ahead = workload.backend == "jax" and workload.mode == "train" and accelerator.kind != "cpu"
+    return runs_ahead and version >= FIRST_AHEAD
 
 
 def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:

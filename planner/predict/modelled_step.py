@@ -53,6 +53,7 @@ class StepInput(Frozen):
     paging_s: float | None = None  # see `compute_step_s` [s]
     software_year: float = NEWEST_SOFTWARE  # when the framework was released, with a fraction [years]
     looped: bool = True  # whether the loop of `fit()` takes the host's time for each step of a program
+    is_ahead: bool = False  # whether the host prepares a batch while the device computes
 
     @property
     def chip(self) -> AcceleratorLimits:
@@ -86,8 +87,8 @@ def model_steps(steps: Sequence[StepInput], coefficients: FittedCoefficients) ->
     np.empty(KEPT_BYTES, np.uint8)  # freed at once: glibc then keeps the memory of arrays up to this size
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(steps):
-        alike = (id(one.table.category), one.stack, one.software_year, one.compiled, bool(one.limits.lanes))
-        groups.setdefault(alike, []).append(place)
+        how = (one.stack, one.software_year, one.compiled, one.is_ahead, bool(one.limits.lanes))
+        groups.setdefault((id(one.table.category), *how), []).append(place)
     found: dict[int, ModelledStep] = {}
     for places in groups.values():
         found |= zip(places, _model_alike([steps[place] for place in places], coefficients), strict=True)
@@ -110,16 +111,21 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     busy = np.where(compute >= memory, total - gaps, 0.0)
     device_s, gaps_s, compute_s = (times.sum(axis=1, keepdims=True) for times in (total, gaps, busy))
     feed_s = input_bytes / host.feed_bytes_per_s
+    launches = 1.0 if steps[0].compiled else table.dispatched
     whole_s = compute_step_s(
         device_s=device_s,
-        launches=1.0 if steps[0].compiled else table.dispatched,
+        launches=launches,
         input_bytes=input_bytes,
         pressure=pressure,
         paging_s=paging_s,
         host=host,
         shared=coefficients.shared,
         xp=np,
+        is_ahead=steps[0].is_ahead,
     )
+    if steps[0].is_ahead:  # the input's share of what the host adds to the device's time
+        host_s = launches * host.dispatch_s + host.fixed_s + feed_s
+        feed_s = feed_s / host_s * (whole_s - device_s)
     names = ("compute", "memory bandwidth", "launch", "input")
     parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
     breakdowns = compute_time_breakdowns(table.category, total, whole_s[:, 0])

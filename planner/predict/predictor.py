@@ -15,7 +15,7 @@ from .collectives import list_gradient_sums, scale_to_devices
 from .executed_ops import Execution, find_keras_execution
 from .interconnect import UNKNOWN_HOST, HostSpec
 from .intervals import interval_around
-from .keras_defaults import find_execution_precision, list_execution_notes, select_executed_workload
+from .keras_defaults import copies_ahead, find_execution_precision, list_execution_notes, select_executed_workload
 from .kernel_table import Kernel, KernelTable, is_grouped
 from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .modelled_step import (
@@ -182,6 +182,7 @@ class Predictor:
                 host=host,
                 pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
                 paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
+                is_ahead=copies_ahead(workload, accelerator),
             )
             if share == 1.0 or isinstance(given, NoPrediction):
                 return given

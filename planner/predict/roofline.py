@@ -119,12 +119,17 @@ def compute_step_s(
     shared: SharedCoefficients,
     xp: Any,
     paging_s: Any = None,
+    is_ahead: bool = False,
 ) -> Any:
     """Return the wall time of a step: device work and host dispatch overlap, the rest is added [s].
 
     softmax(starved, launches dispatch) + fixed + input / feed, with excess e = max(pressure - 1, 0) and
 
         starved = min(device exp(slope e), device exp(slope e_1) + paging),   e_1 = `MOST_FITTED_PRESSURE` - 1
+
+    If the host is a batch ahead, all of its time overlaps:
+
+        softmax(starved, launches dispatch + fixed + input / feed)
 
     The growth without workspace was fitted up to `MOST_FITTED_PRESSURE`; beyond it a step takes no longer than one
     that keeps the rest of its arrays in the host's memory.
@@ -135,6 +140,7 @@ def compute_step_s(
         input_bytes: One batch, copied from the host [bytes].
         pressure: Memory needed over memory usable [-].
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
+        is_ahead: Whether the host prepares a batch while the device computes, see `copies_ahead`.
     """
     growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
     starved_s = device_s * xp.exp(xp.minimum(growth, _NEVER_REACHED))
@@ -142,8 +148,10 @@ def compute_step_s(
         most = xp.exp(shared.pressure_slope * (MOST_FITTED_PRESSURE - 1.0))
         starved_s = xp.minimum(starved_s, device_s * most + paging_s)
     dispatch_s = launches * host.dispatch_s
-    overlapped_s = soft_max(starved_s, dispatch_s, sharpness=shared.host_sharpness, xp=xp)
-    return overlapped_s + host.fixed_s + input_bytes / host.feed_bytes_per_s
+    loop_s = host.fixed_s + input_bytes / host.feed_bytes_per_s
+    if is_ahead:
+        return soft_max(starved_s, dispatch_s + loop_s, sharpness=shared.host_sharpness, xp=xp)
+    return soft_max(starved_s, dispatch_s, sharpness=shared.host_sharpness, xp=xp) + loop_s
 
 
 _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-limited clock

@@ -12,6 +12,7 @@ from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.keras_defaults import (
     choose_attention,
+    copies_ahead,
     describe_failing_lstm,
     describe_float8,
     describe_tf32,
@@ -190,3 +191,20 @@ def test_attention_is_as_traced_unless_it_is_fused() -> None:
 
     assert Execution(compiled=True).select_ops(workload) == (make_product(),)
     assert Execution(compiled=True, fused_attention=True).select_ops(workload) == ()
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "changes", "ahead"),
+    [
+        ("H100-SXM", {}, True), ("TPU-v5e", {}, True), ("H100-SXM", {"mode": "infer"}, False),
+        ("H100-SXM", {"versions": {"keras": "3.13.2", "jax": "0.10"}}, False),
+        ("H100-SXM", {"versions": {"keras": "3.15.1", "tensorflow": "2.21"}}, False),
+        ("H100-SXM", {"versions": {"keras": "3.15.1", "torch": "2.13"}}, False),
+    ],
+)  # fmt: skip
+def test_batches_are_copied_ahead_on_jax_since_keras_3_14(
+    accelerator: str, changes: dict[str, Any], *, ahead: bool
+) -> None:
+    workload = replace(make_workload(), **{"versions": {"keras": "3.14.0", "jax": "0.10"}, **changes})
+    assert copies_ahead(workload, ACCELERATORS[accelerator]) is ahead
+    assert not copies_ahead(workload, replace(ACCELERATORS[accelerator], kind="cpu"))

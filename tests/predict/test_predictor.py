@@ -63,6 +63,19 @@ def test_each_chip_has_the_kernels_of_its_own_execution(precision: str, backend:
         assert predictor.kernel_table(workload, accelerator).contents == alone.contents, accelerator.name
 
 
+def test_parts_of_a_step_whose_host_is_ahead_add_up(workload: Workload) -> None:
+    """The input has its share of what the host adds to the device's time: 100 times as much is waited for less."""
+    ahead = replace(workload, versions={"keras": "3.15.1", "jax": "0.10"}, compiled=True)
+    fed = replace(ahead, memory=replace(ahead.memory, input_bytes=100 * ahead.memory.input_bytes))
+    one, other = (step(each, "H100-SXM") for each in (ahead, fed))
+    for each in (one, other):
+        assert sum(each.parts_s.values()) == pytest.approx(each.time_s.mid)
+    added_s = 99 * ahead.memory.input_bytes / load_coefficients().hosts["keras"].feed_bytes_per_s
+    device_s = sum(one.parts_s[name] for name in ("compute", "memory bandwidth"))
+    assert added_s - device_s < other.time_s.mid - one.time_s.mid < added_s
+    assert other.limiter == "input"
+
+
 def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
     """Where the time goes sums to the central estimate; a chip with measurements is modelled, others borrow."""
     modelled, borrowed = step(workload, "T4"), step(workload, "L4")

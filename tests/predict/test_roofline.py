@@ -175,6 +175,22 @@ def test_an_interval_never_excludes_its_middle(mid: float, low: float, high: flo
     assert interval.low <= interval.mid <= interval.high
 
 
+def test_a_host_that_is_a_batch_ahead_overlaps_whole() -> None:
+    """By hand, nearly a sharp maximum: 3 s of work, 1 s of dispatch, 0.5 s of the loop and 2 s of copying."""
+    host = SimpleNamespace(fixed_s=0.5, dispatch_s=1.0, feed_bytes_per_s=10.0)
+    shared = SimpleNamespace(pressure_slope=0.0, host_sharpness=200.0)
+
+    def wait(device_s: float, *, is_ahead: bool) -> float:
+        step_s = compute_step_s(
+            device_s=device_s, launches=1.0, input_bytes=20.0, pressure=0.0, host=host, shared=shared, xp=np,
+            is_ahead=is_ahead,
+        )  # fmt: skip
+        return float(step_s)
+
+    assert [wait(3.0, is_ahead=ahead) for ahead in (False, True)] == pytest.approx([5.5, 3.5], rel=1e-3)
+    assert [wait(7.0, is_ahead=ahead) for ahead in (False, True)] == pytest.approx([9.5, 7.0], rel=1e-3)
+
+
 def test_a_step_that_does_not_fit_takes_no_longer_than_one_that_pages() -> None:
     """By hand, slope 2: 1 s of work at twice the memory is exp(2) s, or exp(1.2) s and 1 s of paging."""
     host = SimpleNamespace(fixed_s=0.0, dispatch_s=0.0, feed_bytes_per_s=1.0)
