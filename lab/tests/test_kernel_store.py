@@ -13,13 +13,14 @@ from gpuplan.predict.launches import moved_bytes
 from gpuplan.predict.library_kernels import find_unfused_parts
 from gpuplan.predict.measured_run import build_fit_sample, build_traced_run, load_measured_workload
 from gpuplan.predict.measurements import Measurement, load_published_measurements
+from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.run_config import name_run_kind, name_stack
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.workload.ops import OpKind
 
 from lab.calibrate import select_single_gpu_rows
 from lab.cross_validation import assign_folds
-from lab.dataset import load_corpus, read_published_file
+from lab.dataset import build_samples, load_corpus, load_own_measurements, read_published_file
 from lab.kernel_store import build_run_key, load_store
 
 SAMPLE = 4
@@ -48,6 +49,17 @@ def test_a_model_that_names_a_scope_is_traced_as_it_is_packaged() -> None:
     traced = build_traced_run(m, load_measured_workload(m))
     assert sum(kernel.count for kernel in traced.kernels if kernel.category == "stream") == 5814
     assert traced == load_store()[key]
+
+
+def test_users_are_predicted_by_the_kernels_that_the_fit_counts() -> None:
+    """Every sixth step of Keras 3 that was timed for this project, on JAX and on PyTorch, as a user's own."""
+    chips, predictor = load_catalog().accelerators, Predictor.load()
+    for sample in build_samples(load_own_measurements(), chips, progress=lambda _: None)[::6]:
+        m = sample.measurement
+        versions = {"keras": "3.15.1", "torch" if m.framework == "pytorch" else "jax": "0.10"}
+        workload = replace(load_measured_workload(m), versions=versions)
+        found = predictor.kernel_table(workload, chips[m.accelerator])
+        assert found.contents == sample.fit_sample.table.contents, m.model
 
 
 @pytest.fixture(scope="module")
