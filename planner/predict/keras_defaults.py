@@ -174,11 +174,12 @@ def copies_ahead(workload: Workload, accelerator: Accelerator) -> bool:
     It does on JAX since Keras 3.14, on all but CPUs: each copy begins a step ahead
     (github.com/keras-team/keras/pull/22353), steps are dispatched without waiting for their results, and callbacks
     run in a thread (github.com/keras-team/keras/pull/20284). No step of it was measured; published steps of Keras
-    are of TensorFlow and older, where the copy and the device's time add up. `predict()` waits for its results.
+    are of TensorFlow and older, where the copy and the device's time add up. `predict()` and `train_on_batch()`
+    wait for their results; other loops of a script's own are taken to wait, too.
     """
     version = tuple(map(int, workload.versions["keras"].split(".")[:2]))
-    runs_ahead = workload.backend == "jax" and workload.mode == "train" and accelerator.kind != "cpu"
-    return runs_ahead and version >= FIRST_AHEAD
+    by_fit = workload.mode == "train" and not workload.own_loop and workload.backend == "jax"
+    return by_fit and accelerator.kind != "cpu" and version >= FIRST_AHEAD
 
 
 def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:

@@ -253,6 +253,7 @@ class Workload(Frozen):
     fused_attention: FusedAttention | None = None
     calls: int = 1  # equal calls of `fit()`, whose epochs and steps are counted together [-]
     programs: int = 1  # models that these calls trained, each compiled for itself [-]
+    own_loop: bool = False  # whether a loop of the script's own runs the steps, not `fit()`
     fit_call: int = 0  # number of `fit()` calls of the script before the first of these [-]
     further: tuple[Workload, ...] = ()  # the other phases of the script; this one is the longest
     # calls of `evaluate()` and `predict()` with the model of this phase, after it was trained

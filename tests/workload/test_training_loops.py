@@ -67,6 +67,7 @@ def test_a_gan_by_train_on_batch(tmp_path: Path) -> None:
         (600, 50, g),
     ]
     assert workload.total_steps == 1200
+    assert all(one.own_loop for one in workload.phases)
     assert workload.phases[0].memory.optimizer_bytes == 8 * d + 8  # two moments, the step and the learning rate
 
 

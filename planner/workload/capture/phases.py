@@ -203,7 +203,8 @@ class ScriptFollower(StandIns):
         is_new = key not in self._phases
         if is_new:
             try:
-                workload = replace(build(), samples=None, epochs=None, steps=0, fit_call=self.count)
+                own = replace(build(), own_loop=True, fit_call=self.count)
+                workload = replace(own, samples=None, epochs=None, steps=0)
             except GpuplanError as error:
                 self._leave_out("the loop", error)
                 return
