@@ -19,6 +19,7 @@ Line = Callable[[float, float], float]
 REAL = (
     "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",
     "layer_bytes_reread", "layer_bytes_max", "fused_bytes_read", "fused_bytes_written", "fused_bytes_reread",
+    "column_rows",
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
 LINEAR = [(PLACES[name], name in WHOLE) for name in (*REAL, *WHOLE)]

@@ -103,8 +103,8 @@ class Op:
     row_group: int = -1  # the `fused_group` that it joins where rows stay on the chip; -1 if it joins none
     # whether it joins as part of a layer normalization, which TorchInductor keeps on the chip and XLA reads twice
     row_norm: bool = False
-    # reductions over more rows than one kernel of XLA for GPUs takes, see `LONGEST_COLUMN` [-]
-    column_sums: int = 0
+    column_sums: int = 0  # reductions over other axes than the last [-]
+    column_rows: float = 0.0  # rows that the longest of them sums [-]
     variant: str = ""  # variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient)
     # m, n, k: the contraction as a matrix product, per group or batch element: for a convolution's fprop m = batch
     # x output pixels, n = output channels, k = kernel size x input channels [-]

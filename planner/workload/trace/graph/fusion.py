@@ -213,22 +213,16 @@ def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, tuple[int, int, 
     return found
 
 
-# Longer columns XLA reduces in two kernels, first to the square root of their length or less: in steps that JAX
-# 0.10 compiled for an H200, columns of 4,096 are reduced in one, of 12,544 in two
-# (xla/service/gpu/transforms/tree_reduction_rewriter.cc).
-LONGEST_COLUMN = 4096  # [elements]
-
-
 def _reduces_rows(node: Node) -> bool:
     """Return whether a node reduces the last axes of an array to rows that fit on the chip."""
     length, is_row = _measure_reduction(node)
     return is_row and 0 < length <= LONGEST_ROW
 
 
-def reduces_columns(node: Node) -> bool:
-    """Return whether a node reduces other axes than the last, and so many that XLA does it in two kernels."""
+def count_column_rows(node: Node) -> int:
+    """Return the rows that a node sums over other axes than the last [-]; 0 for other nodes."""
     length, is_row = _measure_reduction(node)
-    return not is_row and length > LONGEST_COLUMN
+    return 0 if is_row else length
 
 
 def _measure_reduction(node: Node) -> tuple[int, bool]:

@@ -9,7 +9,7 @@ from typing import Any
 from ...model import Unmodelled
 from ...ops import Op, OpKind
 from ..rules import SETS, Product, describe_convolution, describe_dot, describe_ragged_dot, describe_window
-from .fusion import Fusion, find_row_kernels, reduces_columns
+from .fusion import Fusion, count_column_rows, find_row_kernels
 from .graph import Graph, Node
 from .layers import LayerKernels
 
@@ -93,6 +93,7 @@ def _build_op(nodes: list[Node], row: dict[str, Any], weights: Set[int], taken_i
     if main.rule.kind is OpKind.POOL:
         facts["kernel"], facts["stride"] = describe_window(main.equation)
     variables = main.equation.invars or main.equation.outvars
+    columns = list(filter(None, map(count_column_rows, nodes)))
     return Op(
         **(described or facts),
         name=main.name,
@@ -105,7 +106,8 @@ def _build_op(nodes: list[Node], row: dict[str, Any], weights: Set[int], taken_i
         **row,
         primitives=len(whole) or 1,
         composed=next((node.composed for node in nodes if node.composed), ""),
-        column_sums=sum(map(reduces_columns, nodes)),
+        column_sums=len(columns),
+        column_rows=float(max(columns, default=0)),
         loop=main.loop,
     )
 
