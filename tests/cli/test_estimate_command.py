@@ -33,7 +33,7 @@ def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) 
             assert sum(Decimal(line["usd"]) for line in offer["bill"]) == Decimal(offer["cost_usd"]["mid"])
     assert (
         len(gpuplan("estimate", saved, "--json").out.encode()) < 3_050_000
-    )  # "memory bandwidth" as limiter takes 11 more than "launch"
+    )
     cheapest = document["recommendation"]["cheapest"]
     assert document["offers"][cheapest["offer"]]["instance_type"] == cheapest["instance_type"]
 
