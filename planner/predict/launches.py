@@ -362,8 +362,8 @@ class Launching(Frozen):
             if op.kind not in PRODUCTS:
                 others.append(op)
             elif self.xla_samples and op.kind is OpKind.CONV:
-                turned = op.layer in transposed
-                yield _describe_xla_convolution(op, transposed=turned, samples=self.xla_samples), [op]
+                is_transposed = op.layer in transposed
+                yield _describe_xla_convolution(op, transposed=is_transposed, samples=self.xla_samples), [op]
                 yield from ((kernel, []) for kernel in _iter_xla_copies(op, filter_arrays=self.filter_arrays))
             elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
