@@ -31,9 +31,7 @@ def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) 
     for offer in document["offers"]:
         if offer["cost_usd"] is not None:
             assert sum(Decimal(line["usd"]) for line in offer["bill"]) == Decimal(offer["cost_usd"]["mid"])
-    assert (
-        len(gpuplan("estimate", saved, "--json").out.encode()) < 3_050_000
-    )
+    assert len(gpuplan("estimate", saved, "--json").out.encode()) < 3_050_000
     cheapest = document["recommendation"]["cheapest"]
     assert document["offers"][cheapest["offer"]]["instance_type"] == cheapest["instance_type"]
 
