@@ -20,7 +20,7 @@ from gpuplan.workload.ops import OpKind
 
 from lab.calibrate import select_single_gpu_rows
 from lab.cross_validation import assign_folds
-from lab.dataset import build_samples, load_corpus, load_own_measurements, read_published_file
+from lab.dataset import build_samples, load_corpus, load_own_measurements, read_published_file, trace_runs
 from lab.kernel_store import build_run_key, load_store
 
 SAMPLE = 4
@@ -39,8 +39,8 @@ def test_a_sample_traced_again_is_the_same() -> None:
     """A few runs, drawn again whenever the corpus changes: equal kernels, equal bytes."""
     runs, store = every_run(), load_store()
     for key in random.Random(len(runs)).sample(sorted(runs), SAMPLE):
-        m = runs[key]
-        assert build_traced_run(m, load_measured_workload(m)) == store[key], key
+        traced = trace_runs([runs[key]], progress=lambda _: None, known={})
+        assert traced[key] == store[key], key
 
 
 def test_a_model_that_names_a_scope_is_traced_as_it_is_packaged() -> None:

@@ -94,7 +94,7 @@
     const meets = (a, others) => others.some((b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]);
     const outside = (a) => a[0] < box.marginLeft || a[2] > box.w - 4 || a[1] < 4 || a[3] > box.height - box.marginBottom;
     return points.map((p) => {
-      const [x, y] = spot(p.time[1], p.cost[1]), lines = [box.small ? p.mark : `${p.mark}: ${p.machine}`, p.short], width = 7.8 * Math.max(...lines.map((line) => line.length)), tall = 38; // with the halo
+      const [x, y] = spot(p.time[1], p.cost[1]), lines = [box.small ? p.mark : `${p.mark}: ${p.machine}`, p.short], width = 7.8 * Math.max(...lines.map((line) => line.length)), tall = 40; // two lines are 39 high
       const tried = [14, 40, 66, 92, 118].flatMap((off) => [-off - tall, off].flatMap((dy) => [-width / 2, 10, -width - 10, box.marginLeft + 4 - x, box.w - 6 - width - x].map((dx) => ({ dx, dy }))));
       const areaOf = ({ dx, dy }) => [x + dx, y + dy, x + dx + width, y + dy + tall];
       const inside = tried.filter((one) => !meets(areaOf(one), labels) && !outside(areaOf(one)));
