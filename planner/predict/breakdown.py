@@ -13,16 +13,17 @@ from ..offers.rows import Accelerator
 from ..records import Frozen
 from ..units import GIGA, TERA
 from ..workload.model import Workload
+from ..workload.ops import PRODUCTS, Op, OpKind, change_op
 from .accelerator_limits import TF32, peak_tflop_per_s
 from .coefficients import Coefficients
 from .executed_ops import find_keras_execution
 from .keras_defaults import find_execution_precision
+from .kernel_table import CONTRACTIONS
 from .launches import moved_bytes
 from .modelled_step import compute_kernel_times_s, place_step, stack_records
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
-    from ..workload.ops import Op
     from .kernel_table import Kernel, KernelTable
 
 
@@ -123,7 +124,9 @@ def _shares(
         whole = sum(moved)
         for op, size in zip(ops, moved, strict=True):
             share = size / whole if whole > 0 else 1.0 / len(ops)
-            yield op, (time_s * share, op.flops * op.count, size)
+            is_copy = op.kind in PRODUCTS and kernel.category not in CONTRACTIONS
+            worked = change_op(op, {"kind": OpKind.MOVE, "flops": 0.0}) if is_copy else op
+            yield worked, (time_s * share, worked.flops * op.count, size)
 
 
 def _summed(rows: Iterable[tuple[str, Sums]]) -> tuple[BreakdownRow, ...]:

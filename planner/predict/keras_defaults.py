@@ -169,17 +169,18 @@ def list_execution_notes(workload: Workload, accelerator: Accelerator) -> tuple[
 
 
 def copies_ahead(workload: Workload, accelerator: Accelerator) -> bool:
-    """Return whether `fit()` copies a batch to the device while that computes with the one before.
+    """Return whether Keras copies a batch to the device while that computes with the one before.
 
     It does on JAX since Keras 3.14, on all but CPUs: each copy begins a step ahead
     (github.com/keras-team/keras/pull/22353), steps are dispatched without waiting for their results, and callbacks
     run in a thread (github.com/keras-team/keras/pull/20284). No step of it was measured; published steps of Keras
-    are of TensorFlow and older, where the copy and the device's time add up. `predict()` and `train_on_batch()`
-    wait for their results; other loops of a script's own are taken to wait, too.
+    are of TensorFlow and older, where the copy and the device's time add up. `predict()` keeps its results on the
+    device until the end. `train_on_batch()` waits for its results, other loops of a script's own are taken to, and
+    batches of a distribution are not copied ahead.
     """
     version = tuple(map(int, workload.versions["keras"].split(".")[:2]))
-    by_fit = workload.mode == "train" and not workload.own_loop and workload.backend == "jax"
-    return by_fit and accelerator.kind != "cpu" and version >= FIRST_AHEAD
+    on_jax = workload.backend == "jax" and accelerator.kind != "cpu" and version >= FIRST_AHEAD
+    return on_jax and not workload.own_loop and not workload.distribution
 
 
 def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..records import Frozen
 from ..workload.ops import PRODUCTS, Op, OpKind
-from .kernel_table import Kernel, merge_kernels
+from .kernel_table import CONTRACTIONS, Kernel, merge_kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +200,24 @@ def find_transposed_layers(ops: Iterable[Op]) -> frozenset[str]:
     return frozenset(op.layer for op in ops if op.phase == "forward" and op.variant == "dgrad")
 
 
-def find_dense_outputs(ops: Iterable[Op]) -> dict[str, int]:
-    """Return the elements of the outputs of dense products forward, by layer [-]."""
+def find_dense_outputs(ops: Iterable[Op]) -> dict[tuple[str, int], int]:
+    """Return the rows of the output of dense products forward, by layer and elements of the output [-]."""
     products = (op for op in ops if op.kind is OpKind.DOT and op.phase == "forward" and op.batch == 1)
     # Keras names the product of an `EinsumDense` after its equation, too.
-    return {op.layer.rpartition("/")[0] if "->" in op.layer else op.layer: op.m * op.n for op in products}
+    return {(op.layer.rpartition("/")[0] if "->" in op.layer else op.layer, op.m * op.n): op.m for op in products}
 
 
-def _is_bias(members: list[Op], outputs: Mapping[str, int]) -> bool:
-    """Return whether a kernel only adds the bias of a dense product, which TorchInductor leaves to the product.
+def _is_bias(op: Op, outputs: Mapping[tuple[str, int], int]) -> bool:
+    """Return whether an operation adds the bias of a dense product, which TorchInductor leaves to the product.
 
     Its pass over a graph turns `mm` and `add` into `addmm` (torch/_inductor/fx_passes/post_grad.py), but not where
     an activation follows.
     """
-    only = members[0]
-    alone = len(members) == 1 and only.name == "add" and only.phase == "forward"
-    return alone and only.flops == outputs.get(only.layer)
+    rows = outputs.get((op.layer, round(op.flops)))
+    # With one sample in 16 bits, the conversion of the bias moves as much, and names the row.
+    adds = op.name in ("add", "convert_element_type") and op.phase == "forward"
+    # A residual has a row for each of the output; a bias has one, maybe of twice the bytes.
+    return rows is not None and adds and op.fused_bytes_read <= (1.0 + 2.0 / rows) * op.fused_bytes_written
 
 
 # Longer columns XLA reduces in two kernels, first to the square root of their length or less: in steps that JAX
@@ -352,7 +354,8 @@ class Launching(Frozen):
         """Return each kernel of a step with its operations, contractions first; primitives are not separated."""
         dispatched, streamed = use_cudnn_rnn(ops, layers=self.cudnn_layers)
         plain = replace(self, cudnn_layers=frozenset(), unfused=frozenset(), persistent_norms=False)
-        return list(plain._iter_launches([*dispatched, *streamed]))
+        launches = plain._iter_launches([*dispatched, *streamed])
+        return sorted(launches, key=lambda launch: launch[0].category not in CONTRACTIONS)
 
     def _iter_launches(self, ops: Sequence[Op]) -> Iterator[tuple[Kernel, list[Op]]]:
         """Yield each kernel with its operations."""
@@ -364,7 +367,7 @@ class Launching(Frozen):
             elif self.xla_samples and op.kind is OpKind.CONV:
                 is_transposed = op.layer in transposed
                 yield _describe_xla_convolution(op, transposed=is_transposed, samples=self.xla_samples), [op]
-                yield from ((kernel, []) for kernel in _iter_xla_copies(op, filter_arrays=self.filter_arrays))
+                yield from ((kernel, [op]) for kernel in _iter_xla_copies(op, filter_arrays=self.filter_arrays))
             elif self.tensorflow_samples and op.kind is OpKind.DEPTHWISE:
                 yield _describe_tensorflow_depthwise(op, samples=self.tensorflow_samples), [op]
             else:
@@ -374,7 +377,7 @@ class Launching(Frozen):
         apart = "softmax" in self.unfused
         outputs = find_dense_outputs(ops) if self.inductor else {}
         for members in self._group(others):
-            if outputs and _is_bias(members, outputs):
+            if outputs and all(_is_bias(op, outputs) for op in members):
                 continue
             kernel = self._describe_group(members)
             yield kernel, members

@@ -18,7 +18,7 @@ from .intervals import WIDEST, TimeBreakdown, compute_features, compute_time_bre
 from .kernel_table import LAYOUT, KernelTable
 from .kernel_times import compute_bound_s, compute_kernel_parts_s, compute_launch_s
 from .measurements import NEWEST_SOFTWARE
-from .roofline import compute_step_s, select_rows, with_software_year
+from .roofline import compute_starved_s, compute_step_s, select_rows, with_software_year
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, NoPrediction, StepTime, find_limiter, join_notes
 from .systolic_array import USUAL_PRODUCT_SHARE, systolic_parts_s
@@ -125,7 +125,8 @@ def _model_alike(steps: Sequence[StepInput], coefficients: FittedCoefficients) -
     )
     if steps[0].is_ahead:  # the input's share of what the host adds to the device's time
         host_s = launches * host.dispatch_s + host.fixed_s + feed_s
-        feed_s = feed_s / host_s * (whole_s - device_s)
+        starved = {"pressure": pressure, "shared": coefficients.shared, "paging_s": paging_s}
+        feed_s = feed_s / host_s * (whole_s - compute_starved_s(device_s, **starved, xp=np))
     names = ("compute", "memory bandwidth", "launch", "input")
     parts = (compute_s, device_s - gaps_s - compute_s, gaps_s + whole_s - device_s - feed_s, feed_s)
     breakdowns = compute_time_breakdowns(table.category, total, whole_s[:, 0])

@@ -109,6 +109,16 @@ MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published
 _NEVER_REACHED = 60.0  # of an exponent: keeps the growth of a step that does not fit finite
 
 
+def compute_starved_s(device_s: Any, *, pressure: Any, shared: SharedCoefficients, paging_s: Any, xp: Any) -> Any:
+    """Return the device's time of a step that may need more memory than there is, see `compute_step_s` [s]."""
+    growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
+    starved_s = device_s * xp.exp(xp.minimum(growth, _NEVER_REACHED))
+    if paging_s is None:
+        return starved_s
+    most = xp.exp(shared.pressure_slope * (MOST_FITTED_PRESSURE - 1.0))
+    return xp.minimum(starved_s, device_s * most + paging_s)
+
+
 def compute_step_s(
     *,
     device_s: Any,
@@ -142,11 +152,7 @@ def compute_step_s(
         paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
         is_ahead: Whether the host prepares a batch while the device computes, see `copies_ahead`.
     """
-    growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
-    starved_s = device_s * xp.exp(xp.minimum(growth, _NEVER_REACHED))
-    if paging_s is not None:
-        most = xp.exp(shared.pressure_slope * (MOST_FITTED_PRESSURE - 1.0))
-        starved_s = xp.minimum(starved_s, device_s * most + paging_s)
+    starved_s = compute_starved_s(device_s, pressure=pressure, shared=shared, paging_s=paging_s, xp=xp)
     dispatch_s = launches * host.dispatch_s
     loop_s = host.fixed_s + input_bytes / host.feed_bytes_per_s
     if is_ahead:

@@ -98,7 +98,8 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
 def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tuple[str, str]:
     """Return the names of the coefficients of a user's run: of its stack and of its host.
 
-    PyTorch launches the kernels of Keras on PyTorch, one by one.
+    PyTorch launches the kernels of Keras on PyTorch, one by one. What TorchInductor compiled was measured in
+    inference alone, with the host of other calls: a training step has the stack of XLA and the host of Keras.
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
@@ -106,6 +107,8 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> tupl
     """
     if stack == "keras" and torch and not compiled:
         return append_mode(KERAS_TORCH, mode), append_mode(KERAS_TORCH_LOOP, mode)
+    if stack == "keras" and torch and mode == "infer":
+        return name_user_stack("eager", mode=mode, compiled=True), append_mode(KERAS_TORCH_LOOP, mode)
     return name_user_stack(stack, mode=mode, compiled=compiled), append_mode(stack, mode)
 
 

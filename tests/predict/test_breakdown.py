@@ -72,6 +72,28 @@ def test_the_kinds_add_up_to_the_step(name: str, compiled: bool) -> None:
     assert sum(part.flops for part in one.layers) == pytest.approx(sum(op.flops for op in ops))
 
 
+def test_kernels_that_xla_adds_have_their_own_times() -> None:
+    """Two filters' gradients, with copies of what their updates write: these are moves, not products."""
+    gradients = [
+        Op(
+            kind=OpKind.CONV, name="conv_general_dilated", phase="backward", layer=layer, dtype="float32",
+            flops=2e9, bytes_read=6e6, bytes_written=1e6, variant="wgrad", m=1152, n=256, k=8000,
+            kernel=(3, 3), stride=(1, 1), dilation=(1, 1), fused_group=group,
+        )
+        for group, layer in enumerate(("a", "b"))
+    ]  # fmt: skip
+    plain = make_workload(ops=(*gradients, fused("c", moved=1e8, group=2)), compiled=True, mode="train")
+    workload = replace(plain, versions={"keras": "3.15.1", "jax": "0.10"}, trainable_parameters=600_000)
+    one = taken(workload, "H100-SXM")
+    alone = taken(replace(workload, versions={"keras": "3.15.1", "tensorflow": "2.21"}), "H100-SXM")
+
+    assert sum(part.time_s for part in one.kinds) == pytest.approx(one.step_s, rel=1e-9)
+    times, others = ({part.name: part.time_s for part in each.kinds} for each in (one, alone))
+    assert times["conv"] / times["elementwise"] == pytest.approx(others["conv"] / others["elementwise"], rel=1e-6)
+    assert times["move"] > 0.0
+    assert sum(part.flops for part in one.layers) == pytest.approx(sum(op.flops for op in workload.ops))
+
+
 def test_each_core_of_an_old_tpu_updates_its_own_weights() -> None:
     """A quarter of the bytes forward, but on both cores of a v3 chip: half of the time."""
     forward, update = fused("a", moved=4e8, group=0), replace(fused("b", moved=1e8, group=1), phase="update")

@@ -196,7 +196,8 @@ def test_attention_is_as_traced_unless_it_is_fused() -> None:
 @pytest.mark.parametrize(
     ("accelerator", "changes", "ahead"),
     [
-        ("H100-SXM", {}, True), ("TPU-v5e", {}, True), ("H100-SXM", {"mode": "infer"}, False),
+        ("H100-SXM", {}, True), ("TPU-v5e", {}, True), ("H100-SXM", {"mode": "infer"}, True),
+        ("H100-SXM", {"distribution": "DataParallel"}, False),
         ("H100-SXM", {"own_loop": True}, False),
         ("H100-SXM", {"versions": {"keras": "3.13.2", "jax": "0.10"}}, False),
         ("H100-SXM", {"versions": {"keras": "3.15.1", "tensorflow": "2.21"}}, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from factories import make_workload
@@ -13,6 +14,7 @@ from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.library_kernels import has_row_kernels
 from gpuplan.predict.measured_run import build_traced_run
 from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.predict.resize import interpolate_workload
 from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
@@ -100,6 +102,51 @@ def test_inductor_normalizes_rows_in_one_kernel_and_leaves_biases_to_products(
 
     streams = [kernel.bytes_moved / (4 * ROWS * 1024) for kernel in kernels if kernel.category == "stream"]
     assert sorted(streams) == pytest.approx(sorted(arrays), rel=0.01)
+
+
+def list_streams(model: object, batch_size: int, precision: str = "float32") -> list[float]:
+    """Return the bytes of the kernels of inference by TorchInductor that are no products."""
+    options = WorkloadOptions(batch_size=batch_size, mode="infer", precision=precision)
+    workload = replace(trace_keras_model(model, options=options), versions={"keras": "3.15.1", "torch": "2.13"})
+    kernels = find_keras_execution(workload, CHIPS["A100-40GB"]).build_kernels(workload.ops)
+    return [kernel.bytes_moved for kernel in kernels if kernel.category == "stream"]
+
+
+def test_a_residual_within_a_layer_is_no_bias() -> None:
+    """By hand, for 64 samples: the sum reads two arrays and writes one, of 64 x 256 numbers."""
+    import keras
+
+    class Residual(keras.layers.Layer):
+        def build(self, shape: tuple[int, ...]) -> None:
+            self.w = self.add_weight(shape=(shape[-1], shape[-1]))
+
+        def call(self, x: Any) -> Any:
+            return keras.ops.matmul(x, self.w) + x
+
+    inputs = keras.Input((256,))
+    assert list_streams(keras.Model(inputs, Residual()(inputs)), 64) == [pytest.approx(3 * 4 * 64 * 256)]
+
+
+def test_biases_vanish_at_every_size_of_a_layer_and_between_traces() -> None:
+    """A layer that is called with two shapes, one sample in 16 bits, and a batch size between two traces."""
+    import keras
+
+    dense = keras.layers.Dense(256)
+    shapes = [keras.Input((4, 64)), keras.Input((8, 64))]
+    twice = keras.Model(shapes, [dense(one) for one in shapes])
+    assert list_streams(twice, 16) == []
+    inputs = keras.Input((333,))
+    plain = keras.Model(inputs, keras.layers.Dense(777)(inputs))
+    assert list_streams(plain, 1) == []
+    assert list_streams(plain, 1, "mixed_bfloat16") == [pytest.approx(bytes_) for bytes_ in (1998, 1552446)]
+
+    small, large = (
+        trace_keras_model(plain, options=WorkloadOptions(batch_size=size, mode="infer")) for size in (8, 64)
+    )
+    between = interpolate_workload(large, small, batch_size=28)
+    between = replace(between, versions={"keras": "3.15.1", "torch": "2.13"})
+    execution = find_keras_execution(between, CHIPS["A100-40GB"])
+    assert [kernel.category for kernel in execution.build_kernels(between.ops)] == ["dot"]
 
 
 @cache
