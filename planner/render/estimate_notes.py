@@ -162,7 +162,9 @@ def describe_ages(candidates: Iterable[Priced]) -> str:
     dates = {one.offer.price_as_of for one in found} - {None}
     if dates == {get_today().isoformat()}:
         return "Prices: today."
-    rivals = [one for one in others if name_offer(one.offer) != name_offer(taken.offer)]
+    # What costs less in all and was not taken has another reason than its price: a deadline.
+    dearer = [one for one in others if one.total_usd >= taken.total_usd]
+    rivals = [one for one in dearer if name_offer(one.offer) != name_offer(taken.offer)]
     least = min(rivals, key=lambda one: one.total_usd, default=None)
     if least is not None and (line := _describe_move(taken, least.total_usd, name_offer(least.offer))):
         return line

@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..plan.estimate import DECISION_ROLES
 from ..units import format_duration, format_offer_name, format_short
 from .estimate_screen import WIDE, build_cells, emit_screen, list_notes, pick_columns, select_shown_offers
 from .offer_columns import BOUNDS, VALUE_NAMES, build_values
@@ -46,10 +47,10 @@ def emit_breakdown(estimate: Estimate) -> None:
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
-    """Yield the bills of the recommended offers for a terminal, each item with its basis."""
-    chosen, currency = estimate.recommendation, estimate.terms.currency
-    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
-    for index in dict.fromkeys(index for index in named if index is not None):
+    """Yield the bills of the offers of the decision for a terminal, each item with its basis."""
+    decision, currency = estimate.decision, estimate.terms.currency
+    named = [getattr(decision, role) for role in DECISION_ROLES]
+    for index in dict.fromkeys(index for index in (*named, *decision.nearest) if index is not None):
         one = estimate.offers[index]
         name = format_offer_name(one.offer.provider, one.offer.instance_type)
         yield ""

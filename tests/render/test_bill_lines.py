@@ -36,12 +36,12 @@ UNKNOWN = SimpleNamespace(
 )
 
 
-def answer(*, per_usd: int = 1, code: str = "USD", **chosen: int) -> Any:
-    """Return what the bills show of an estimate whose recommendation names offers by number."""
-    named = dict.fromkeys(("cheapest", "fastest", "within_deadline", "within_budget", "free"))
+def answer(*, per_usd: int = 1, code: str = "USD", nearest: tuple[int, ...] = (), **chosen: int) -> Any:
+    """Return what the bills show of an estimate whose decision names offers by number."""
+    named = dict.fromkeys(("recommended", "free", "cheaper", "faster"))
     return SimpleNamespace(
         offers=(UNKNOWN, PRICED, TIMELESS),
-        recommendation=SimpleNamespace(**{**named, **chosen}),
+        decision=SimpleNamespace(nearest=nearest, **{**named, **chosen}),
         terms=SimpleNamespace(currency=Currency(code=code, per_usd=Decimal(per_usd))),
     )
 
@@ -71,18 +71,18 @@ bill of aws g4dn.xlarge, us-east-1, on demand:
 )
 def test_a_bill_on_a_terminal(width: int, text: str) -> None:
     """Three columns; the reasons stand in the 40 characters beside them, or below on a narrower terminal."""
-    assert "\n".join(iter_breakdown_lines(answer(cheapest=1, fastest=1), width=width)) == text
+    assert "\n".join(iter_breakdown_lines(answer(recommended=1, faster=1), width=width)) == text
 
 
 def test_a_reason_below_is_wrapped_and_moved_in() -> None:
-    lines = list(iter_breakdown_lines(answer(cheapest=1), width=32))
+    lines = list(iter_breakdown_lines(answer(recommended=1), width=32))
 
     assert lines[3:5] == ["      one two three four five", "      six seven eight nine ten"]
 
 
 def test_a_bill_in_another_currency() -> None:
     """Four to the dollar: every amount is four times as much."""
-    lines = list(iter_breakdown_lines(answer(cheapest=1, per_usd=4, code="XYZ"), width=96))
+    lines = list(iter_breakdown_lines(answer(recommended=1, per_usd=4, code="XYZ"), width=96))
 
     amounts = [line[38:54].strip() for line in lines[2:] if line[:3] != "   "]
     assert amounts == ["2.0–10", "1.0", "-0.5–-2.5", "–", "0.5–8.5"]
@@ -90,13 +90,13 @@ def test_a_bill_in_another_currency() -> None:
 
 
 def test_each_recommended_offer_has_one_bill_and_an_unknown_one_says_so() -> None:
-    """In the order of the recommendations; what nothing names has none."""
-    lines = list(iter_breakdown_lines(answer(cheapest=1, fastest=0, within_budget=1), width=96))
+    """In the order of the decision, or the nearest misses; what nothing names has none."""
+    lines = list(iter_breakdown_lines(answer(recommended=1, cheaper=0, faster=1), width=96))
 
     heads = [line for line in lines if line.startswith("bill of")]
     assert heads == ["bill of aws g4dn.xlarge, us-east-1, on demand:", "bill of lambda one_T4, nowhere, spot:"]
     assert lines[-1] == "  –"
-    assert list(iter_breakdown_lines(answer(fastest=2), width=96))[2:] == ["  –"]
+    assert list(iter_breakdown_lines(answer(nearest=(2,)), width=96))[2:] == ["  –"]
     assert list(iter_breakdown_lines(answer(), width=96)) == []
 
 
