@@ -191,7 +191,8 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
     # Two quiet cores were 2 to 7 times slower than their datasheet predicts (CNNs; Keras on JAX): no CPU that is
     # timed by it alone, unless that is all.
     guessed = offers.of_runs(lambda run: getattr(run.device_estimate.step_time, "basis", "") == "datasheet", bool)
-    known = offers.takable & ~(guessed & offers.of_offers(lambda one: one.offer.accelerator == CPU, bool))
+    guessed &= offers.of_offers(lambda one: one.offer.accelerator == CPU, bool)
+    known = offers.takable & ~guessed
     options = _Options.of(offers, question, known if known.any() else offers.takable)
     taken = options.take()
     words = DecisionWords(offers, currency, workload)
@@ -212,6 +213,7 @@ def decide(offers: OfferTable, question: Question, *, workload: Workload, curren
         workload.why_partial,
         words.take(taken, None if chance >= SURE else chance),
         _explain_staying(options, kept, taken),
+        _explain_guess(offers, offers.takable & guessed, taken),
         _format_alternatives(picks, offers, words),
         words.doubt(taken) if chance < SURE else "",
         words.changes(taken),
@@ -305,6 +307,14 @@ def _explain_staying(options: _Options, kept: Rows, taken: int) -> str:
     if not is_notebook.any() or (saved_s >= opening_s)[is_notebook].any():
         return ""
     return "A notebook takes longer to open than it saves."
+
+
+def _explain_guess(offers: OfferTable, guessed: Mask, taken: int) -> str:
+    """Return that this machine may do, but was not timed; empty where it is no better by its datasheet."""
+    better = (guessed & (offers.total_usd < offers.total_usd[taken])).nonzero()[0]
+    if not any(offers.contexts[row].offer.provider == "local" for row in better):
+        return ""
+    return "This machine may be enough, but was not timed: CPUs take 2 to 7 times as long as their datasheets say."
 
 
 def _name_values(options: _Options, kept: Rows, taken: int, question: Question) -> str:

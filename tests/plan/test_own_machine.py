@@ -93,6 +93,8 @@ def test_a_cpu_by_its_datasheet_wins_only_where_nothing_else_is_asked() -> None:
 
     assert [taken(one) for one in (guess, alone, known)] == ["T4", "CPU", "CPU"]
     assert guess.decision.free is None
+    said = ["was not timed" in one.decision.sentence for one in (guess, alone, known)]
+    assert said == [True, False, False]
 
 
 @pytest.mark.parametrize(
