@@ -11,7 +11,7 @@ import tensorflow as tf
 inputs = keras.Input((4,))
 common = keras.layers.Dense(8, activation="relu")(inputs)
 policy = keras.Model(inputs, [keras.layers.Dense(2, activation="softmax")(common), keras.layers.Dense(1)(common)])
-optimizer = keras.optimizers.Adam(0.01)
+optimizer = keras.optimizers.Adam(1e-4)
 running, episodes = 0.0, 0
 while True:
     state, rewards = np.random.rand(4), []
