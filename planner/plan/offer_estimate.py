@@ -142,7 +142,7 @@ class OfferEstimate(UnpricedRun):
         """
         offer, estimate = self.offer, self.device_estimate
         entry = {
-            **self._offer_json(),
+            **round_floats(self._offer_json()),
             "price_source": facts.name_source(offer.price_source, provider=offer.provider),
             "device": facts.place_devices(
                 estimate.entry_json, accelerator=offer.accelerator, devices=offer.devices

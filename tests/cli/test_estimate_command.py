@@ -20,7 +20,7 @@ Run = Callable[..., "object"]
 
 
 def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) -> None:
-    """Every offer of the schema; every bill adds up; each recommendation is an offer; 3 MB without bills."""
+    """Every offer of the schema; every bill adds up; each recommendation is an offer; under 3 MB without bills."""
     done = gpuplan("estimate", saved, "--json", "--breakdown")
     document = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
@@ -31,7 +31,7 @@ def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) 
     for offer in document["offers"]:
         if offer["cost_usd"] is not None:
             assert sum(Decimal(line["usd"]) for line in offer["bill"]) == Decimal(offer["cost_usd"]["mid"])
-    assert len(gpuplan("estimate", saved, "--json").out.encode()) < 3_050_000
+    assert len(gpuplan("estimate", saved, "--json").out.encode()) < 3_000_000
     cheapest = document["recommendation"]["cheapest"]
     assert document["offers"][cheapest["offer"]]["instance_type"] == cheapest["instance_type"]
 

@@ -49,7 +49,7 @@ def test_published_steps_are_looked_up_by_their_work(workload: Workload) -> None
 @pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_each_chip_has_the_kernels_of_its_own_execution(precision: str, backend: str, *, compiled: bool) -> None:
-    """What is computed once for several chips is what each would have alone: as the fit counts it."""
+    """Tables that chips share, compared with each chip's own, as the fit builds it."""
     options = WorkloadOptions(batch_size=64, precision=precision, compiled=compiled)
     model = "vision_resnet.py:resnext50_32x4d?image_size=64"
     workload = load_workload(model, options=options, base=MODELS)

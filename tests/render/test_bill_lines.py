@@ -37,7 +37,7 @@ UNKNOWN = SimpleNamespace(
 
 
 def answer(*, per_usd: int = 1, code: str = "USD", nearest: tuple[int, ...] = (), **chosen: int) -> Any:
-    """Return what the bills show of an estimate whose decision names offers by number."""
+    """Return the parts of an estimate that bills need, with a decision that names offers by number."""
     named = dict.fromkeys(("recommended", "free", "cheaper", "faster"))
     return SimpleNamespace(
         offers=(UNKNOWN, PRICED, TIMELESS),
